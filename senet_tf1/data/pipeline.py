@@ -1,0 +1,144 @@
+"""The input pipeline: `tf.data` over step numbers, every batch a function of (data, seed, step).
+
+A run that is killed at any step and resumed sees the batches it would have seen: the permutation of an epoch follows
+from (seed, epoch), every augmentation draw from (seed, step), through the stateless random ops.
+"""
+
+from typing import Dict, NamedTuple, Tuple
+
+import numpy as np
+
+from senet_tf1.compat import tf
+
+PADDING = 4  # pixels of zeros on each side before the random crop, as the original
+# Streams of random numbers, apart from each other whatever the step.
+_SHUFFLE, _CROP, _FLIP = 1, 2, 3
+_EPOCHS_WITHOUT_END = 1 << 30
+
+
+class Standardisation(NamedTuple):
+    """Mean and standard deviation of each channel over all pixels of the training images (0 to 255)."""
+
+    mean: Tuple[float, ...]
+    deviation: Tuple[float, ...]
+
+    def apply(self, images: np.ndarray) -> np.ndarray:
+        """uint8 `[n, height, width, channels]` to float32 of the same shape."""
+        mean, deviation = np.float32(self.mean), np.float32(self.deviation)
+        return (images.astype(np.float32) - mean) / deviation
+
+
+class Pipeline(NamedTuple):
+    """Tensors of the next batch, and what starts them."""
+
+    images: tf.Tensor  # float32 [batch, height, width, channels], standardised
+    labels: tf.Tensor  # int32 [batch]
+    initializer: tf.Operation  # run it with `feeds(...)` first
+    placeholders: Tuple[tf.Tensor, tf.Tensor, tf.Tensor]  # images, labels, first step
+
+    def feeds(self, images: np.ndarray, labels: np.ndarray, first_step: int) -> Dict[tf.Tensor, np.ndarray]:
+        """What to feed to `initializer`, so that the next batch is that of `first_step`."""
+        return dict(zip(self.placeholders, (images, labels, first_step)))
+
+
+def standardisation(images: np.ndarray) -> Standardisation:
+    """Of uint8 images `[n, height, width, channels]`, exactly: sums of bytes fit in 64 bits.
+
+    A channel without any variation is left at deviation 1, not divided by 0.
+    """
+    count, values = images[..., 0].size, np.arange(256, dtype=np.float64)
+    # A histogram of 256 values per channel is as exact as float64 over every pixel, and needs no copy of the images.
+    histograms = [np.bincount(images[..., channel].ravel(), minlength=256) for channel in range(images.shape[-1])]
+    means = [float(np.dot(histogram, values) / count) for histogram in histograms]
+    variances = [float(np.dot(h, (values - mean) ** 2) / count) for h, mean in zip(histograms, means)]
+    return Standardisation(tuple(means), tuple(float(np.sqrt(variance)) or 1.0 for variance in variances))
+
+
+def training_batches(
+    shape: Tuple[int, int, int], examples: int, batch_size: int, seed: int, augment: bool, scale: Standardisation
+) -> Pipeline:
+    """Adds the training pipeline to the graph: shuffled, augmented, standardised batches, without end.
+
+    Args:
+      shape: height, width and channels of an image.
+      examples: size of the training set; an epoch has ceil(examples / batch_size) batches, the last one smaller where
+        it does not divide.
+      batch_size: examples of a batch.
+      seed: everything random follows from it.
+      augment: whether to flip and crop.
+      scale: the training set's standardisation.
+    """
+    steps_per_epoch = -(-examples // batch_size)
+    with tf.device("/cpu:0"), tf.name_scope("input"):
+        images = tf.placeholder(tf.uint8, (examples,) + tuple(shape), "all_images")
+        labels = tf.placeholder(tf.int32, [examples], "all_labels")
+        first_step = tf.placeholder(tf.int64, [], "first_step")
+
+        def epoch_steps(epoch):
+            order = tf.argsort(tf.random.stateless_uniform([examples], [_stream(seed, _SHUFFLE), epoch]))
+            first = tf.maximum(first_step - epoch * steps_per_epoch, 0)
+            return tf.data.Dataset.range(first, steps_per_epoch).map(
+                lambda index: (epoch * steps_per_epoch + index, order[index * batch_size : (index + 1) * batch_size])
+            )
+
+        def batch_of(step, indices):
+            if augment:
+                batch = augmented(images, indices, step, seed, scale)
+            else:
+                batch = _standardised(tf.gather(images, indices), scale)
+            return batch, tf.gather(labels, indices)
+
+        epochs = tf.data.Dataset.range(first_step // steps_per_epoch, _EPOCHS_WITHOUT_END)
+        steps = epochs.flat_map(epoch_steps).map(batch_of, num_parallel_calls=2).prefetch(4)
+        iterator = tf.data.make_initializable_iterator(steps)
+        batch, batch_labels = iterator.get_next()
+    batch.set_shape((None,) + tuple(shape))
+    batch_labels.set_shape([None])
+    return Pipeline(batch, batch_labels, iterator.initializer, (images, labels, first_step))
+
+
+def augmented(images: tf.Tensor, indices: tf.Tensor, step: tf.Tensor, seed: int, scale: Standardisation) -> tf.Tensor:
+    """Images number `indices`, standardised, each flipped or not, zero-padded by 4 and cropped to its size at random.
+
+    One gather does it all: each pixel of the result knows the pixel it comes from. What lies in the padding is 0 after
+    standardisation, as in the original.
+
+    Args:
+      images: uint8 [n, height, width, channels].
+      indices: int [batch].
+      step: int [], which draws to make.
+      seed: which sequence of draws.
+      scale: the standardisation.
+
+    Returns:
+      float32 [batch, height, width, channels].
+    """
+    _, height, width, channels = images.shape.as_list()
+    batch = tf.size(indices)
+    offsets = tf.random.stateless_uniform([batch, 2], [_stream(seed, _CROP), step], 0, 2 * PADDING + 1, tf.int32)
+    flips = tf.random.stateless_uniform([batch, 1], [_stream(seed, _FLIP), step]) < 0.5
+    rows = tf.range(height) + offsets[:, :1] - PADDING
+    columns = tf.range(width) + offsets[:, 1:] - PADDING
+    inside = _inside(rows, height)[:, :, tf.newaxis] & _inside(columns, width)[:, tf.newaxis, :]
+    columns = tf.where(tf.tile(flips, [1, width]), width - 1 - columns, columns)
+    rows, columns = tf.clip_by_value(rows, 0, height - 1), tf.clip_by_value(columns, 0, width - 1)
+    pixels = (tf.cast(indices, tf.int32)[:, tf.newaxis] * height + rows)[:, :, tf.newaxis] * width + columns[
+        :, tf.newaxis, :
+    ]
+    cropped = _standardised(tf.gather(tf.reshape(images, [-1, channels]), pixels), scale)
+    return cropped * tf.cast(inside, tf.float32)[:, :, :, tf.newaxis]
+
+
+def _stream(seed: int, stream: int) -> int:
+    """The first half of a stateless seed; the second is the step or the epoch."""
+    return (stream << 32) + seed
+
+
+def _inside(positions: tf.Tensor, size: int) -> tf.Tensor:
+    return (positions >= 0) & (positions < size)
+
+
+def _standardised(images: tf.Tensor, scale: Standardisation) -> tf.Tensor:
+    return (tf.cast(images, tf.float32) - tf.constant(scale.mean, tf.float32)) / tf.constant(
+        scale.deviation, tf.float32
+    )

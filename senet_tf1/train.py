@@ -1,0 +1,251 @@
+"""The training run: data, graph, restore, then steps with logging, checkpoints and evaluation.
+
+Whatever a step computes follows from the checkpoint before it, the seed and the data; what has to survive a crash is
+in the checkpoint or is worked out again from the files. So a run killed at any moment and resumed goes on as if
+nothing had happened.
+"""
+
+import math
+import os
+import signal
+import time
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from senet_tf1 import checkpoint, data, devices, evaluate, graph, layers, logs, run_dir, schedules
+from senet_tf1.compat import tf
+from senet_tf1.config import Config
+from senet_tf1.data import pipeline
+from senet_tf1.errors import NumericsError
+
+Report = Callable[[str], None]
+
+
+class Outcome(NamedTuple):
+    """How a training run ended."""
+
+    step: int  # updates made
+    stopped: bool  # before its end, by a signal
+    test: Optional[Dict[str, Any]]  # the last evaluation's line of metrics.jsonl
+
+
+class StopRequest:
+    """True once SIGTERM or Ctrl-C came; the loop asks after every step. A second Ctrl-C interrupts at once."""
+
+    def __init__(self):
+        self._requested, self._old = False, {}
+
+    def __enter__(self) -> "StopRequest":
+        self._old = {number: signal.signal(number, self._on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *unused) -> None:
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+
+    def __call__(self) -> bool:
+        return self._requested
+
+    def _on_signal(self, number, unused_frame) -> None:
+        if self._requested and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._requested = True
+
+
+def train(config: Config, report: Report = print) -> Outcome:
+    """Trains a network as configured, from the newest usable checkpoint if there is one.
+
+    Args:
+      config: the run's configuration.
+      report: takes lines for people.
+
+    Raises:
+      SenetError: says what was wrong and what to do; nothing was written if it is about the configuration.
+    """
+    run_dir.check(config, report)
+    device = devices.choose(config.device, report)
+    dataset = data.load(config.dataset, config.data_dir, report)
+    if config.train_examples:
+        dataset = dataset._replace(train=data.subset(dataset.train, config.train_examples, len(dataset.class_names)))
+    with tf.Graph().as_default(), tf.device(device):
+        tf.set_random_seed(config.seed)
+        trainer = Trainer(config, dataset, report)
+        with tf.Session(config=devices.session_config(device)) as session, StopRequest() as stop:
+            trainer.start(session)
+            return trainer.loop(session, stop)
+
+
+class Trainer:
+    """The graph of a training run, and the state of its loop."""
+
+    def __init__(self, config: Config, dataset: data.Dataset, report: Report):
+        """Builds the graph in the current default graph."""
+        self.config, self.dataset, self.report = config, dataset, report
+        self.examples = len(dataset.train.labels)
+        self.steps_per_epoch = config.steps_per_epoch(self.examples)
+        self.total_steps = config.total_steps(self.examples)
+        self.checkpoints = os.path.join(config.model_dir, run_dir.CHECKPOINTS)
+        self.scale = pipeline.standardisation(dataset.train.images)
+        shape = dataset.train.images.shape[1:]
+        self.batches = pipeline.training_batches(
+            shape, self.examples, config.batch_size, config.seed, config.augment, self.scale
+        )
+        batch = (self.batches.images, self.batches.labels)
+        self.graph = graph.training(config, batch, len(dataset.class_names))
+        network = tf.trainable_variables() + [v for m in tf.get_collection(layers.MOMENTS) for v in m[:3]]
+        self.saver = tf.train.Saver(max_to_keep=None, save_relative_paths=True)
+        self.initializer = tf.global_variables_initializer()
+        self.assigner = checkpoint.Assigner(network)
+        self.step = 0
+        self.test = None  # type: Optional[Dict[str, Any]]
+        self.window_seconds = 0.0
+
+    def start(self, session: tf.Session) -> None:
+        """Sets the variables, opens the files, starts the input. What it refuses, it refuses before writing."""
+        tf.get_default_graph().finalize()
+        session.run(self.initializer)
+        restored = checkpoint.restore_newest(self.saver, session, self.checkpoints, self.report)
+        if restored is not None:
+            self.step = restored
+            self.report("resumed from step %d of %d" % (self.step, self.total_steps))
+        elif self.config.init_from:
+            self._init_from(session)
+        run_dir.write(self.config, self.dataset, self.scale)
+        self.log = logs.RunLog(self.config.model_dir, self.step, self.step // self.steps_per_epoch)
+        self.progress = logs.Progress(self.step, self.total_steps, self.config.log_every)
+        self._start_batches(session)
+
+    def loop(self, session: tf.Session, stop: StopRequest) -> Outcome:
+        """Steps until the end or a stop; the checkpoint of the last step is there when it returns."""
+        saved_at = time.monotonic()
+        self._end_of_epoch(session, stop)
+        while self.step < self.total_steps and not stop():
+            self._train_step(session)
+            if self.step % self.config.log_every == 0 or self._at_boundary():
+                self._log(session)
+            minutes = (time.monotonic() - saved_at) / 60.0
+            if self._at_boundary() or stop() or minutes >= self.config.checkpoint_minutes:
+                self._save(session)
+                self._end_of_epoch(session, stop)
+                saved_at = time.monotonic()
+        self.progress.close()
+        self.log.close()
+        return Outcome(self.step, self.step < self.total_steps, self.test)
+
+    def _train_step(self, session: tf.Session) -> None:
+        started = time.monotonic()
+        fetches = [self.graph.loss, self.graph.accuracy, self.graph.gradient_norm, self.graph.update]
+        loss, accuracy, self.gradient_norm, _ = session.run(fetches, {self.graph.learning_rate: self._learning_rate()})
+        if not (math.isfinite(loss) and math.isfinite(self.gradient_norm)):
+            raise NumericsError(self._what_went_wrong(session, loss))
+        self.step += 1
+        seconds = time.monotonic() - started
+        self.window_seconds += seconds
+        self.progress.update(self.step, self._epoch(), float(loss), float(accuracy), self.config.batch_size / seconds)
+
+    def _learning_rate(self) -> float:
+        config = self.config
+        warmup_steps = int(round(config.warmup_epochs * self.steps_per_epoch))
+        return schedules.learning_rate(
+            self.step, config.lr_schedule, config.learning_rate, self.steps_per_epoch, self.total_steps, warmup_steps
+        )
+
+    def _log(self, session: tf.Session) -> None:
+        """A line of metrics over the steps since the last one."""
+        loss, accuracy, examples = self._means(session, "window")
+        session.run(self.graph.resets["window"])
+        self.step -= 1  # the rate of the update just made
+        learning_rate = self._learning_rate()
+        self.step += 1
+        self.log.metrics(
+            {
+                "split": "train",
+                "step": self.step,
+                "epoch": self._epoch(),
+                "loss": loss,
+                "accuracy": accuracy,
+                "learning_rate": learning_rate,
+                "images_per_second": examples / self.window_seconds,
+                "gradient_norm": float(self.gradient_norm),
+                "loss_scale": None,
+                "skipped_steps": 0,
+            }
+        )
+        self.window_seconds = 0.0
+
+    def _means(self, session: tf.Session, name: str) -> Tuple[float, float, float]:
+        """Mean loss, accuracy and number of examples of the window or epoch so far."""
+        loss, correct, examples = [float(value) for value in session.run(self.graph.sums[name])]
+        return loss / max(examples, 1.0), correct / max(examples, 1.0), examples
+
+    def _save(self, session: tf.Session) -> None:
+        if not session.run(self.graph.checks.variables_finite):
+            raise NumericsError("step %d left weights that are not finite; %s" % (self.step, self._advice()))
+        checkpoint.save(self.saver, session, self.checkpoints, self.step)
+        checkpoint.prune(self.checkpoints, logs.best_step(self.config.model_dir))
+
+    def _end_of_epoch(self, session: tf.Session, stop: StopRequest) -> None:
+        """Evaluates and logs, if an epoch or the run is over. Safe to repeat: a resumed run starts with it."""
+        if not self._at_boundary():
+            return
+        self.test = self._recorded_test() or self._evaluate(session, stop)
+        if self.test is None:
+            return
+        train_loss, train_accuracy, _ = self._means(session, "epoch")
+        epoch, epochs = int(math.ceil(self._epoch())), int(math.ceil(self.total_steps / self.steps_per_epoch))
+        figures = (epoch, epochs, train_loss, train_accuracy, self.test["loss"], self.test["accuracy"])
+        line = "epoch: %d/%d, train_loss: %.4f, train_acc: %.4f, test_loss: %.4f, test_acc: %.4f" % figures
+        if self.log.epoch(epoch, line):
+            self.progress.say(line)
+        checkpoint.prune(self.checkpoints, logs.best_step(self.config.model_dir))
+        if self.step % self.steps_per_epoch == 0:
+            session.run(self.graph.resets["epoch"])
+
+    def _recorded_test(self) -> Optional[Dict[str, Any]]:
+        records = logs.read_metrics(self.config.model_dir)
+        tests = [record for record in records if record["split"] == "test" and record["step"] == self.step]
+        return tests[-1] if tests else None
+
+    def _evaluate(self, session: tf.Session, stop: StopRequest) -> Optional[Dict[str, Any]]:
+        result = evaluate.evaluate(
+            session, self.graph.predictions, self.dataset.test, self.scale, self.config.eval_batch_size, stop
+        )
+        if result is None:
+            return None
+        self.log.metrics(result.record(self.step, self._epoch()))
+        return result.record(self.step, self._epoch())
+
+    def _at_boundary(self) -> bool:
+        return self.step > 0 and (self.step % self.steps_per_epoch == 0 or self.step == self.total_steps)
+
+    def _epoch(self) -> float:
+        return self.step / self.steps_per_epoch
+
+    def _start_batches(self, session: tf.Session) -> None:
+        split = self.dataset.train
+        session.run(self.batches.initializer, self.batches.feeds(split.images, split.labels, self.step))
+
+    def _init_from(self, session: tf.Session) -> None:
+        options = self.config.model_options()
+        values, restored = checkpoint.initial_values(
+            self.config.init_from, self.config.arch, options, self.assigner.shapes
+        )
+        self.assigner.assign(session, values)
+        self.report(restored.table(self.config.init_from))
+
+    def _what_went_wrong(self, session: tf.Session, loss: np.ndarray) -> str:
+        """Runs the step's batch once more, with the checks. The failed step has changed nothing."""
+        self._start_batches(session)
+        images, labels = session.run([self.batches.images, self.batches.labels])
+        feeds = {self.graph.predictions.images: images, self.graph.predictions.labels: labels}
+        bad = self.graph.checks.first_bad(session.run(self.graph.checks.finite, feeds)) or "none, when run again"
+        what = "the loss is %s" % loss if not math.isfinite(loss) else "the gradient's norm is %s" % self.gradient_norm
+        return "step %d: %s. First tensor that is not finite: %s. %s" % (self.step + 1, what, bad, self._advice())
+
+    def _advice(self) -> str:
+        last = checkpoint.steps(self.checkpoints)
+        stays = "The last good checkpoint stays: %s" % checkpoint.path_of(self.checkpoints, last[-1])
+        return "Try a lower --learning_rate, --warmup_epochs, or --clip_mode=global_norm --clip_value=1. %s." % (
+            stays if last else "No checkpoint had been saved yet"
+        )
