@@ -174,8 +174,6 @@ def _copy(response, handle, archive: Archive, have: int, report: Report) -> None
             rate = (have - before) / max(now - started, 1e-9) / 1e6
             report("  %s: %.1f of %.1f MB, %.1f MB/s" % (archive.file_name, have / 1e6, archive.size / 1e6, rate))
             reported = now
-    if response.read(1):
-        raise http.client.HTTPException("the server sends more than the %d bytes expected" % archive.size)
     handle.flush()
     os.fsync(handle.fileno())
 
@@ -349,7 +347,7 @@ def _alive(name: str) -> bool:
     try:
         os.kill(int(name[len(_TEMPORARY) :].split("-")[0]), 0)
         return True
-    except (ValueError, ProcessLookupError):
+    except (ValueError, OverflowError, ProcessLookupError):
         return False
     except PermissionError:
         return True

@@ -38,7 +38,7 @@ def pad_images(images: tf.Tensor) -> tf.Tensor:
 
 
 def stem(x: tf.Tensor, is_training: layers.Training) -> tf.Tensor:
-    """Figure 3: three convolutions, three pairs of parallel paths. `[b, 96, 96, 3] -> [b, 10, 10, 384]`."""
+    """Figure 3: three convolutions, three pairs of parallel paths. `[b, 96, 96, 3] -> [b, 9, 9, 384]`."""
     with tf.variable_scope("stem"):
         x = conv_relu(x, 32, 3, 2, "VALID", name="conv1")
         x = conv_relu(x, 32, 3, 1, "VALID", name="conv2")
@@ -56,7 +56,7 @@ def stem(x: tf.Tensor, is_training: layers.Training) -> tf.Tensor:
 
 
 def reduction_a(x: tf.Tensor, is_training: layers.Training) -> tf.Tensor:
-    """Figure 7 with k = l = 256, m = n = 384. `[b, 10, 10, c] -> [b, 4, 4, c + 768]`."""
+    """Figure 7 with k = l = 256, m = n = 384. `[b, 9, 9, c] -> [b, 4, 4, c + 768]`."""
     with tf.variable_scope("reduction_a"):
         b1 = conv_relu(x, 384, 3, 2, "VALID", name="b1_conv1")
         b2 = conv_relu(x, 256, 1, name="b2_conv1")

@@ -69,7 +69,7 @@ def _residual_block(paths, x, is_training, reduction_ratio, se_position):
 
 
 def _paths_a(x):
-    """Figure 16: `[b, 10, 10, 384] -> [b, 10, 10, 32 + 32 + 64]`."""
+    """Figure 16: `[b, 9, 9, 384] -> [b, 9, 9, 32 + 32 + 64]`."""
     b1 = conv_relu(x, 32, 1, name="b1_conv1")
     b2 = conv_relu(x, 32, 1, name="b2_conv1")
     b2 = conv_relu(b2, 32, 3, name="b2_conv2")

@@ -55,7 +55,7 @@ def _block(name, paths, x, is_training, reduction_ratio):
 
 
 def _paths_a(x):
-    """Figure 4: `[b, 10, 10, 384] -> 4 x [b, 10, 10, 96]`."""
+    """Figure 4: `[b, 9, 9, 384] -> 4 x [b, 9, 9, 96]`."""
     b1 = conv_relu(layers.avg_pool(x, 3, 1), 96, 1, name="b1_conv1")
     b2 = conv_relu(x, 96, 1, name="b2_conv1")
     b3 = conv_relu(x, 64, 1, name="b3_conv1")
