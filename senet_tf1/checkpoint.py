@@ -21,6 +21,8 @@ PREFIX = "model.ckpt"
 # In an original checkpoint, and of no use here: tflearn's switch, the biased averages (see `layers.batch_norm`) and
 # the optimizer's slots.
 _IGNORED = re.compile(r"(^|/)is_training$|/biased$|/local_step$|/Momentum$")
+# In a checkpoint of ours, and of the training rather than of the network.
+_TRAINING = re.compile(r"/Momentum$|^metrics/|^global_step$")
 _DAMAGED = (tf.errors.OpError, ValueError)
 
 
@@ -150,7 +152,7 @@ def initial_values(
     fitting = {name: values[name] for name in values if list(values[name].shape) == shapes.get(name)}
     if not fitting:
         raise CheckpointError("nothing in checkpoint %s fits %s by name and shape" % (path, arch))
-    unused = sorted(set(values) - set(fitting))
+    unused = sorted(name for name in set(values) - set(fitting) if not _TRAINING.search(name))
     return fitting, Restored(sorted(fitting), sorted(set(shapes) - set(fitting)), unused)
 
 

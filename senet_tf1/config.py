@@ -101,18 +101,12 @@ FIELDS = (
     Field("train_steps", int, None, "Steps (updates) to train for; wins over --train_epochs.", minimum=1),
     Field("num_gpus", int, 1, "Towers. This version trains on one.", minimum=1, maximum=1),
     Field("device", str, "auto", "gpu, cpu, or auto: a GPU if there is one.", ("auto", "gpu", "cpu")),
-    Field(
-        "optimizer",
-        str,
-        None,
-        "momentum (Nesterov's) or adam. Default: momentum for SE_ResNeXt, adam for the inception networks.",
-        ("momentum", "adam"),
-    ),
+    Field("optimizer", str, "momentum", "momentum (Nesterov's), the original's.", ("momentum",)),
     Field(
         "learning_rate",
         float,
         None,
-        "Base learning rate. Default 0.1 for SE_ResNeXt, 0.0003 for the inception networks.",
+        "Base learning rate. Default 0.1 for SE_ResNeXt, 0.005 for the inception networks.",
         minimum=1e-12,
         maximum=1e3,
     ),
@@ -173,8 +167,8 @@ FIELDS = (
 _BY_NAME = {field.name: field for field in FIELDS}
 
 # What the original scripts do, and what is done where they do not learn (found by experiment: docs/training.md).
-_ORIGINAL = {"optimizer": "momentum", "learning_rate": 0.1}
-_INCEPTION = {"optimizer": "adam", "learning_rate": 3e-4, "conv_bias": 1.0}
+_ORIGINAL = {"learning_rate": 0.1}
+_INCEPTION = {"learning_rate": 0.005, "conv_bias": 1.0}
 _DEFAULTS = {
     "se_resnext": _ORIGINAL,
     "se_inception_v4": _INCEPTION,

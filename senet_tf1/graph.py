@@ -53,8 +53,8 @@ def training(config: Config, batch: Tuple[tf.Tensor, tf.Tensor], num_classes: in
       num_classes: number of classes.
     """
     global_step = tf.train.get_or_create_global_step()
-    images = tf.placeholder_with_default(batch[0], batch[0].shape, name="images")
-    labels = tf.placeholder_with_default(batch[1], batch[1].shape, name="labels")
+    images = tf.placeholder_with_default(batch[0], [None] + batch[0].shape.as_list()[1:], name="images")
+    labels = tf.placeholder_with_default(batch[1], [None], name="labels")
     is_training = tf.placeholder_with_default(False, [], name="is_training")
     learning_rate = tf.placeholder(tf.float32, [], name="learning_rate")
 
@@ -80,7 +80,8 @@ def training(config: Config, batch: Tuple[tf.Tensor, tf.Tensor], num_classes: in
         moves = [op for moments in tf.get_collection(layers.MOMENTS) for op in layers.move_averages(moments)]
         moves += [total.assign_add(batch_sums, read_value=False) for total in sums.values()]
         with tf.control_dependencies(moves):
-            return _optimizer(config, learning_rate).apply_gradients(list(zip(clipped, variables)), global_step)
+            optimizer = tf.train.MomentumOptimizer(learning_rate, config.momentum, use_nesterov=True)
+            return optimizer.apply_gradients(list(zip(clipped, variables)), global_step)
 
     update = tf.cond(tf.is_finite(loss) & tf.is_finite(norm), move, tf.no_op)
     return Training(
@@ -122,9 +123,3 @@ def _sums(name: str) -> tf.Variable:
     """A variable, so that a resumed run reports what the uninterrupted one would have."""
     zeros = tf.zeros_initializer()
     return tf.get_variable("metrics/" + name, [3], tf.float32, zeros, trainable=False, use_resource=True)
-
-
-def _optimizer(config: Config, learning_rate: tf.Tensor) -> tf.train.Optimizer:
-    if config.optimizer == "adam":
-        return tf.train.AdamOptimizer(learning_rate)
-    return tf.train.MomentumOptimizer(learning_rate, config.momentum, use_nesterov=True)

