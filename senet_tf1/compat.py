@@ -1,13 +1,9 @@
 """The only module that imports TensorFlow: `tf` is `tf.compat.v1` on TF 1.15 and on every TF 2.x."""
 
 import functools
-import warnings
 from typing import List
 
-with warnings.catch_warnings():
-    # TF 1.15 builds dtypes in a way NumPy >= 1.17 warns about, 12 times at every start.
-    warnings.simplefilter("ignore", FutureWarning)
-    import tensorflow as _tensorflow
+import tensorflow as _tensorflow
 
 tf = _tensorflow.compat.v1
 
@@ -60,3 +56,8 @@ def gpus() -> List[str]:
 def tensorflow_version() -> str:
     """TensorFlow's version, such as "1.15.5"."""
     return str(_tensorflow.__version__)
+
+
+def tensorflow_file() -> str:
+    """The path of TensorFlow's `__init__.py`."""
+    return str(_tensorflow.__file__)

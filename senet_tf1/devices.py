@@ -1,8 +1,9 @@
 """Where a run computes: the choice between GPU and CPU, and the session's configuration."""
 
+import os
 from typing import Callable, List
 
-from senet_tf1 import compat
+from senet_tf1 import compat, gpus
 from senet_tf1.compat import tf
 from senet_tf1.errors import ConfigError
 
@@ -20,14 +21,19 @@ def choose(wanted: str, report: Callable[[str], None]) -> str:
     Raises:
       ConfigError: a GPU is wanted and TensorFlow sees none.
     """
-    gpus = compat.gpus()
-    if wanted == "gpu" and not gpus:
+    found = compat.gpus()
+    if wanted == "gpu" and not found:
         raise ConfigError(
             "--device=gpu: TensorFlow %s sees no GPU (found: %s). Check the driver and that this TensorFlow is built "
             "for its CUDA version (docs/old_stacks.md), or use --device=cpu." % (compat.tensorflow_version(), names())
         )
-    device = "/gpu:0" if gpus and wanted != "cpu" else "/cpu:0"
-    report("device: %s%s" % (device, "" if gpus or wanted == "cpu" else " (no GPU found)"))
+    device = "/gpu:0" if found and wanted != "cpu" else "/cpu:0"
+    report("device: %s%s" % (device, "" if found or wanted == "cpu" else " (no GPU found)"))
+    if device == "/gpu:0":
+        version, file = compat.tensorflow_version(), compat.tensorflow_file()
+        warning = gpus.warning(version, file, gpus.compute_capabilities(), os.environ)
+        if warning:
+            report(warning)
     return device
 
 
