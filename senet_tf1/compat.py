@@ -17,17 +17,14 @@ def use_graph_mode() -> None:
     tf.disable_v2_behavior()
 
 
-def has_grouped_conv2d(dtype: "tf.DType", graph: "tf.Graph") -> bool:
-    """Whether `tf.nn.conv2d` and its gradients take grouped kernels where `graph` places its next op.
+def has_grouped_conv2d(dtype: "tf.DType", device: str) -> bool:
+    """Whether `tf.nn.conv2d` and its gradients take grouped kernels on `device`; "" is wherever TensorFlow places ops.
 
     On the CPU TF 1.15 has no grouped kernel at all, and TF 2.21 has gradients only with oneDNN (see `environment`) and
     not for every type: a probe runs a small one.
     """
-    with graph.as_default():
-        device = tf.DeviceSpec.from_string(tf.no_op().device).device_type
-    if device is None:
-        device = "GPU" if gpus() else "CPU"
-    return _probe_grouped_conv2d(tf.as_dtype(dtype).base_dtype.name, device)
+    kind = tf.DeviceSpec.from_string(device).device_type or ("GPU" if gpus() else "CPU")
+    return _probe_grouped_conv2d(tf.as_dtype(dtype).base_dtype.name, kind)
 
 
 @functools.lru_cache(maxsize=None)

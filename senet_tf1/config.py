@@ -193,10 +193,6 @@ class Config(NamedTuple("Config", [(field.name, Any) for field in FIELDS])):  # 
         """Updates of the whole run."""
         return self.train_steps or self.train_epochs * self.steps_per_epoch(examples)
 
-    def epoch_of(self, step: int, examples: int) -> float:
-        """Epochs that are over after `step` updates."""
-        return step / self.steps_per_epoch(examples)
-
 
 def resolve(given: Dict[str, Any]) -> Config:
     """Makes a Config of the settings the user gave, by name.

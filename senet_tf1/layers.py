@@ -104,7 +104,7 @@ def conv2d(
 
 def _grouped_conv2d(x: tf.Tensor, kernel: tf.Tensor, strides: int, padding: str, groups: int) -> tf.Tensor:
     """One op where this device has a grouped kernel for this type, else split, convolve and concatenate."""
-    if groups == 1 or compat.has_grouped_conv2d(x.dtype, tf.get_default_graph()):
+    if groups == 1 or compat.has_grouped_conv2d(x.dtype, x.device):
         return tf.nn.conv2d(x, kernel, strides=[1, strides, strides, 1], padding=padding)
     pairs = zip(tf.split(x, groups, axis=3), tf.split(kernel, groups, axis=3))
     outputs = [

@@ -27,6 +27,9 @@ def main(argv: List[str]) -> int:
     except SenetError as error:
         print("ERROR: %s" % error, file=sys.stderr)
         return error.exit_code
+    except OSError as error:
+        print("ERROR: %s" % error, file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

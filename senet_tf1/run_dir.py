@@ -44,6 +44,19 @@ def check(settings: config.Config, report: Callable[[str], None]) -> None:
             report("NOTE: %s" % difference)
 
 
+def check_data(settings: config.Config, dataset: data.Dataset) -> None:
+    """Raises ConfigError if the run in the directory is on other data, as `--dataset=auto` may find later."""
+    directory = settings.model_dir
+    present = checkpoint.steps(os.path.join(directory, CHECKPOINTS))
+    if present and os.path.exists(os.path.join(directory, CONFIG)):
+        name = read(directory)["data"].get("name")
+        if name != dataset.name:
+            raise ConfigError(
+                "%s holds a run on the data set %s, and --dataset=%s is now %s: give --dataset=%s, or choose another "
+                "--model_dir" % (directory, name, settings.dataset, dataset.name, name)
+            )
+
+
 def write(settings: config.Config, dataset: data.Dataset, scale: Standardisation) -> None:
     """Creates the directory and its config.json: every setting, versions, devices, and what the data were."""
     value = dict(settings._asdict())
@@ -95,19 +108,17 @@ def settings_of_run(given: Dict[str, Any]) -> config.Config:
       ConfigError: the user asked for another network than the run's.
       CheckpointError: there is no run.
     """
-    asked = config.resolve(given)
-    recorded = read(asked.model_dir)
-    names = [field.name for field in config.FIELDS if field.network] + ["dropout_rate", "dataset"]
-    settings = {name: recorded[name] for name in names if recorded.get(name) is not None}
-    if recorded.get("data"):
-        settings["dataset"] = recorded["data"]["name"]
-    # A default that is not an option of the run's network was not asked for.
-    settings.update({name: value for name, value in given.items() if value is not None})
-    settings = config.resolve(settings)
+    directory = given.get("model_dir") or config.resolve({"arch": given.get("arch")}).model_dir
+    recorded = read(directory)
+    names = [field.name for field in config.FIELDS if field.network] + ["dropout_rate", "data_dir"]
+    values = {name: recorded[name] for name in names if recorded.get(name) is not None}
+    values.update(model_dir=directory, dataset=recorded["data"].get("name"))
+    values.update({name: value for name, value in given.items() if value is not None})
+    settings = config.resolve(values)
     differences = config.network_differences(settings, recorded)
     if differences:
-        raise ConfigError("%s holds a run of another network:\n  %s" % (asked.model_dir, "\n  ".join(differences)))
-    return settings._replace(model_dir=asked.model_dir)
+        raise ConfigError("%s holds a run of another network:\n  %s" % (directory, "\n  ".join(differences)))
+    return settings
 
 
 def check_classes(dataset: data.Dataset, class_names: Sequence[str]) -> None:

@@ -11,8 +11,6 @@ import signal
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
-import numpy as np
-
 from senet_tf1 import checkpoint, data, devices, evaluate, graph, layers, logs, run_dir, schedules
 from senet_tf1.compat import tf
 from senet_tf1.config import Config
@@ -66,6 +64,7 @@ def train(config: Config, report: Report = print) -> Outcome:
     run_dir.check(config, report)
     device = devices.choose(config.device, report)
     dataset = data.load(config.dataset, config.data_dir, report)
+    run_dir.check_data(config, dataset)
     if config.train_examples:
         dataset = dataset._replace(train=data.subset(dataset.train, config.train_examples, len(dataset.class_names)))
     with tf.Graph().as_default(), tf.device(device):
@@ -99,7 +98,8 @@ class Trainer:
         self.assigner = checkpoint.Assigner(network)
         self.step = 0
         self.test = None  # type: Optional[Dict[str, Any]]
-        self.window_seconds = 0.0
+        self.last = {}  # type: Dict[str, float]
+        self.window_seconds, self.window_images = 0.0, 0
 
     def start(self, session: tf.Session) -> None:
         """Sets the variables, opens the files, starts the input. What it refuses, it refuses before writing."""
@@ -109,6 +109,8 @@ class Trainer:
         if restored is not None:
             self.step = restored
             self.report("resumed from step %d of %d" % (self.step, self.total_steps))
+            if self.config.init_from:
+                self.report("NOTE: --init_from is not used: the run goes on from its own checkpoint")
         elif self.config.init_from:
             self._init_from(session)
         run_dir.write(self.config, self.dataset, self.scale)
@@ -135,14 +137,19 @@ class Trainer:
 
     def _train_step(self, session: tf.Session) -> None:
         started = time.monotonic()
+        rate = self._learning_rate()
         fetches = [self.graph.loss, self.graph.accuracy, self.graph.gradient_norm, self.graph.update]
-        loss, accuracy, self.gradient_norm, _ = session.run(fetches, {self.graph.learning_rate: self._learning_rate()})
-        if not (math.isfinite(loss) and math.isfinite(self.gradient_norm)):
-            raise NumericsError(self._what_went_wrong(session, loss))
-        self.step += 1
+        loss, accuracy, norm, _ = session.run(fetches, {self.graph.learning_rate: rate})
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise NumericsError(self._what_went_wrong(session, loss, norm))
+        self.last = {"learning_rate": rate, "gradient_norm": float(norm)}
+        first = self.step % self.steps_per_epoch * self.config.batch_size
+        images = min(self.config.batch_size, self.examples - first)
         seconds = time.monotonic() - started
+        self.step += 1
         self.window_seconds += seconds
-        self.progress.update(self.step, self._epoch(), float(loss), float(accuracy), self.config.batch_size / seconds)
+        self.window_images += images
+        self.progress.update(self.step, self._epoch(), float(loss), float(accuracy), images / seconds)
 
     def _learning_rate(self) -> float:
         config = self.config
@@ -153,11 +160,8 @@ class Trainer:
 
     def _log(self, session: tf.Session) -> None:
         """A line of metrics over the steps since the last one."""
-        loss, accuracy, examples = self._means(session, "window")
+        loss, accuracy = self._means(session, "window")
         session.run(self.graph.resets["window"])
-        self.step -= 1  # the rate of the update just made
-        learning_rate = self._learning_rate()
-        self.step += 1
         self.log.metrics(
             {
                 "split": "train",
@@ -165,19 +169,19 @@ class Trainer:
                 "epoch": self._epoch(),
                 "loss": loss,
                 "accuracy": accuracy,
-                "learning_rate": learning_rate,
-                "images_per_second": examples / self.window_seconds,
-                "gradient_norm": float(self.gradient_norm),
+                "learning_rate": self.last["learning_rate"],
+                "images_per_second": self.window_images / self.window_seconds,
+                "gradient_norm": self.last["gradient_norm"],
                 "loss_scale": None,
                 "skipped_steps": 0,
             }
         )
-        self.window_seconds = 0.0
+        self.window_seconds, self.window_images = 0.0, 0
 
-    def _means(self, session: tf.Session, name: str) -> Tuple[float, float, float]:
-        """Mean loss, accuracy and number of examples of the window or epoch so far."""
+    def _means(self, session: tf.Session, name: str) -> Tuple[float, float]:
+        """Mean loss and accuracy over the examples of the window or epoch so far."""
         loss, correct, examples = [float(value) for value in session.run(self.graph.sums[name])]
-        return loss / max(examples, 1.0), correct / max(examples, 1.0), examples
+        return loss / max(examples, 1.0), correct / max(examples, 1.0)
 
     def _save(self, session: tf.Session) -> None:
         if not session.run(self.graph.checks.variables_finite):
@@ -192,7 +196,7 @@ class Trainer:
         self.test = self._recorded_test() or self._evaluate(session, stop)
         if self.test is None:
             return
-        train_loss, train_accuracy, _ = self._means(session, "epoch")
+        train_loss, train_accuracy = self._means(session, "epoch")
         epoch, epochs = int(math.ceil(self._epoch())), int(math.ceil(self.total_steps / self.steps_per_epoch))
         figures = (epoch, epochs, train_loss, train_accuracy, self.test["loss"], self.test["accuracy"])
         line = "epoch: %d/%d, train_loss: %.4f, train_acc: %.4f, test_loss: %.4f, test_acc: %.4f" % figures
@@ -234,14 +238,14 @@ class Trainer:
         self.assigner.assign(session, values)
         self.report(restored.table(self.config.init_from))
 
-    def _what_went_wrong(self, session: tf.Session, loss: np.ndarray) -> str:
+    def _what_went_wrong(self, session: tf.Session, loss: float, norm: float) -> str:
         """Runs the step's batch once more, with the checks. The failed step has changed nothing."""
         self._start_batches(session)
         images, labels = session.run([self.batches.images, self.batches.labels])
         feeds = {self.graph.predictions.images: images, self.graph.predictions.labels: labels}
         bad = self.graph.checks.first_bad(session.run(self.graph.checks.finite, feeds))
         bad = bad or "none; the squares of the gradients are too large to add"
-        what = "the loss is %s" % loss if not math.isfinite(loss) else "the gradient's norm is %s" % self.gradient_norm
+        what = "the loss is %s" % loss if not math.isfinite(loss) else "the gradient's norm is %s" % norm
         return "step %d: %s. First tensor that is not finite: %s. %s" % (self.step + 1, what, bad, self._advice())
 
     def _advice(self) -> str:

@@ -49,6 +49,19 @@ def test_the_best_step_is_the_first_of_the_highest_accuracy(tmp_path):
     assert logs.best_step(str(tmp_path)) == 20
 
 
+def test_a_live_line_on_a_terminal(capfd, monkeypatch):
+    monkeypatch.setattr(logs.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(logs, "_tqdm", lambda step, total: None)
+    progress = logs.Progress(0, 20, every=10)
+    progress.update(1, 0.1, 2.0, 0.25, 100.0)
+    progress.say("a line")
+    progress.update(2, 0.2, 1.0, 0.25, 100.0)
+    progress.close()
+    out, err = capfd.readouterr()
+    assert out == "a line\n"
+    assert err.startswith("\rstep 1/20") and "loss 1.9000" in err and err.endswith("left\x1b[K\n")
+
+
 def test_plain_progress_lines_where_there_is_no_terminal(capfd):
     progress = logs.Progress(0, 20, every=10)
     for step in range(1, 21):

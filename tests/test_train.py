@@ -179,6 +179,12 @@ class TestResume:
             run(tmp_path, train_steps=4, cardinality=3)
         assert (tmp_path / "run" / "config.json").read_text() == before
 
+    def test_other_data_are_refused(self, tmp_path):
+        """A run that began on the sample does not go on on CIFAR-10 because that can now be fetched."""
+        run(tmp_path, train_steps=2)
+        with pytest.raises(ConfigError, match="a run on the data set synthetic, and --dataset=sample is now sample"):
+            run(tmp_path, train_steps=4, dataset="sample")
+
     def test_other_changes_are_said(self, tmp_path):
         run(tmp_path, train_steps=2)
         _, lines = run(tmp_path, train_steps=4, learning_rate=0.02)
