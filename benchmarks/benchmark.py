@@ -48,14 +48,15 @@ def measure_network(arch, batch_size, steps):
     """Figures of one network, in this process."""
     import numpy as np
 
-    from senet_tf1 import config, graph, info
+    from senet_tf1 import config, devices, graph, info
     from senet_tf1.compat import tf, use_graph_mode
 
     use_graph_mode()
     settings = config.resolve({"arch": arch, "batch_size": batch_size})
     images = tf.constant(np.random.RandomState(0).standard_normal((batch_size, 32, 32, 3)).astype(np.float32))
     built = graph.training(settings, (images, tf.zeros([batch_size], tf.int32)), 10)
-    with tf.Session() as session:
+    device = devices.choose("auto", lambda line: None)
+    with tf.Session(config=devices.session_config(device)) as session:
         session.run(tf.global_variables_initializer())
         session.run(built.update, {built.learning_rate: 1e-6})
         first_step = time.time() - STARTED
