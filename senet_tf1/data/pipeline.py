@@ -85,7 +85,7 @@ def training_batches(
             if augment:
                 batch = augmented(images, indices, step, seed, scale)
             else:
-                batch = _standardised(tf.gather(images, indices), scale)
+                batch = tf.reshape(_standardised(tf.gather(images, indices), scale, shape), (-1,) + tuple(shape))
             return batch, tf.gather(labels, indices)
 
         epochs = tf.data.Dataset.range(first_step // steps_per_epoch, _EPOCHS_WITHOUT_END)
@@ -119,14 +119,18 @@ def augmented(images: tf.Tensor, indices: tf.Tensor, step: tf.Tensor, seed: int,
     flips = tf.random.stateless_uniform([batch, 1], [_stream(seed, _FLIP), step]) < 0.5
     rows = tf.range(height) + offsets[:, :1] - PADDING
     columns = tf.range(width) + offsets[:, 1:] - PADDING
-    inside = _inside(rows, height)[:, :, tf.newaxis] & _inside(columns, width)[:, tf.newaxis, :]
+    rows_inside, columns_inside = _inside(rows, height), _inside(columns, width)
     columns = tf.where(tf.tile(flips, [1, width]), width - 1 - columns, columns)
     rows, columns = tf.clip_by_value(rows, 0, height - 1), tf.clip_by_value(columns, 0, width - 1)
-    pixels = (tf.cast(indices, tf.int32)[:, tf.newaxis] * height + rows)[:, :, tf.newaxis] * width + columns[
-        :, tf.newaxis, :
-    ]
-    cropped = _standardised(tf.gather(tf.reshape(images, [-1, channels]), pixels), scale)
-    return cropped * tf.cast(inside, tf.float32)[:, :, :, tf.newaxis]
+    rows = tf.cast(indices, tf.int32)[:, tf.newaxis] * height + rows
+    pixels = rows[:, :, tf.newaxis] * width + columns[:, tf.newaxis, :]
+    cropped = _standardised(tf.gather(tf.reshape(images, [-1, channels]), pixels), scale, (height, width, channels))
+    # Two masks, each constant along the innermost axis or all but it: a broadcast over the three channels is slow.
+    rows_inside = tf.cast(rows_inside, tf.float32)[:, :, tf.newaxis]
+    columns_inside = tf.tile(tf.cast(columns_inside, tf.float32)[:, :, tf.newaxis], [1, 1, channels])
+    cropped = tf.reshape(cropped, [batch, height, width * channels])
+    cropped = cropped * rows_inside * tf.reshape(columns_inside, [batch, 1, width * channels])
+    return tf.reshape(cropped, [batch, height, width, channels])
 
 
 def _stream(seed: int, stream: int) -> int:
@@ -138,7 +142,9 @@ def _inside(positions: tf.Tensor, size: int) -> tf.Tensor:
     return (positions >= 0) & (positions < size)
 
 
-def _standardised(images: tf.Tensor, scale: Standardisation) -> tf.Tensor:
-    return (tf.cast(images, tf.float32) - tf.constant(scale.mean, tf.float32)) / tf.constant(
-        scale.deviation, tf.float32
-    )
+def _standardised(images: tf.Tensor, scale: Standardisation, shape: Tuple[int, int, int]) -> tf.Tensor:
+    """uint8 images of `shape` to float32 `[batch, height * width * channels]`, which broadcasts along whole rows."""
+    pixels = shape[0] * shape[1]
+    flat = tf.cast(tf.reshape(images, [-1, pixels * shape[2]]), tf.float32)
+    mean, deviation = np.tile(np.float32(scale.mean), pixels), np.tile(np.float32(scale.deviation), pixels)
+    return (flat - mean) / deviation
