@@ -164,6 +164,8 @@ FIELDS = (
     Field("log_every", int, 10, "Steps between two lines of metrics.", minimum=1),
     Field("json", bool, False, "predict: print JSON instead of a table."),
 )
+# Those that are options of some networks only.
+OPTIONS = ("cardinality", "depth", "blocks", "reduction_ratio", "se_position", "dropout_rate", "conv_bias")
 _BY_NAME = {field.name: field for field in FIELDS}
 
 # What the original scripts do, and what is done where they do not learn (found by experiment: docs/training.md).
@@ -273,7 +275,7 @@ def _defaults(values: Dict[str, Any]) -> Dict[str, Any]:
 def _combinations(values: Dict[str, Any], given: Dict[str, Any]) -> List[str]:
     """Settings that are fine alone and make no sense together."""
     problems = []
-    for name in ("cardinality", "depth", "blocks", "reduction_ratio", "se_position", "dropout_rate", "conv_bias"):
+    for name in OPTIONS:
         takers = [arch for arch in _ARCHS if name in _network_options(arch)]
         if name in given and values["arch"] not in takers:
             problems.append("--%s: %s has no such option; %s have" % (name, values["arch"], ", ".join(takers)))

@@ -108,7 +108,8 @@ def settings_of_run(given: Dict[str, Any]) -> config.Config:
       ConfigError: the user asked for another network than the run's.
       CheckpointError: there is no run.
     """
-    directory = given.get("model_dir") or config.resolve({"arch": given.get("arch")}).model_dir
+    # The network's own options can only be judged once its run says which network it is.
+    directory = config.resolve({name: given[name] for name in given if name not in config.OPTIONS}).model_dir
     recorded = read(directory)
     names = [field.name for field in config.FIELDS if field.network] + ["dropout_rate", "data_dir"]
     values = {name: recorded[name] for name in names if recorded.get(name) is not None}
