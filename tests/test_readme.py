@@ -42,7 +42,7 @@ def test_the_files_it_names_exist():
 
 @pytest.mark.slow
 def test_the_first_job_and_what_comes_after_it(tmp_path):
-    """With two steps on the sample in place of two epochs."""
+    """With two steps on the sample in place of an epoch."""
     first, evaluate, predict = [
         [arguments for arguments in commands() if wanted in arguments][0]
         for wanted in ("--model_dir=runs/first", "--mode=evaluate", "--mode=predict")
