@@ -1,9 +1,11 @@
 """Reading CIFAR-10's batches: right numbers from good files, a clear refusal of everything else."""
 
 import collections
+import errno
 import io
 import os
 import pickle
+import struct
 
 import numpy as np
 import pytest
@@ -21,6 +23,10 @@ def pixels(seed=0):
 
 def labels():
     return [number % 10 for number in range(EXAMPLES)]
+
+
+def forbidden(*unused, **unused_named):
+    raise PermissionError(errno.EACCES, "Permission denied")
 
 
 def write_pickle(path, value, protocol=2):
@@ -89,7 +95,6 @@ class TestPythonBatches:
             ({b"data": pixels()[:5], b"labels": labels()}, r"\(5, 3072\) bytes, expected \(20, 3072\)"),
             ({b"data": pixels().astype(np.float32), b"labels": labels()}, "expected bytes"),
             ({b"data": np.array([None]), b"labels": labels()}, "expected bytes"),
-            ({b"data": np.asfortranarray(pixels()), b"labels": labels()}, "row-major"),
             ({b"data": pixels(), b"labels": labels()[:-1]}, "not a list of 20 integers"),
             ({b"data": pixels(), b"labels": [0.5] * EXAMPLES}, "not a list of 20 integers"),
             ({b"data": pixels(), b"labels": labels()[:-1] + [10]}, "label 10 of example 19 is out of range"),
@@ -102,6 +107,58 @@ class TestPythonBatches:
         with pytest.raises(DataError, match=message) as caught:
             cifar.read_python(path, EXAMPLES)
         assert "start again" in str(caught.value)
+
+    @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+    def test_column_major_arrays_give_the_same_pixels(self, tmp_path, protocol):
+        path = write_pickle(tmp_path / "b", {b"data": np.asfortranarray(pixels()), b"labels": labels()}, protocol)
+        planes = cifar.read_python(path, EXAMPLES).images.transpose(0, 3, 1, 2)
+        np.testing.assert_array_equal(planes.reshape(EXAMPLES, 3072), pixels())
+
+    @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+    def test_a_whole_batch_that_python_3_pickled_again(self, tmp_path, protocol):
+        """10,000 labels and file names as bytes, each made by `_codecs.encode` in protocol 2: within the limits."""
+        names = [b"leptodactylus_s_%06d\xe9.png" % number for number in range(cifar.EXAMPLES)]
+        batch = {b"batch_label": b"training batch 1 of 5", b"labels": labels() * 500, b"filenames": names}
+        batch[b"data"] = np.zeros((cifar.EXAMPLES, 3072), np.uint8)
+        split = cifar.read_python(write_pickle(tmp_path / "b", batch, protocol))
+        assert split.images.shape == (10000, 32, 32, 3) and split.labels[:20].tolist() == labels()
+
+    @pytest.mark.parametrize(
+        "content,message",
+        [
+            # The first two would take 4 GB for a memo and overflow the C stack while hashing: no exception would come.
+            (b"\x80\x02Nr\xff\xff\xff\x0f.", "a memo of 268435455 entries"),
+            (b"\x80\x02})" + b"\x85" * 300000 + b"Ns.", "more than 40000 tuples"),
+            (b"\x80\x02})" + b"\x85" * 39999 + b"Ns.", "its data are none"),  # its key has no repr
+            (pickle.dumps({1 << 80000: 1}, 2), "its data are none"),  # nor has this one, since Python 3.11
+            (b"\x80\x02](" + b"N" * 1100000 + b"e.", "more than 1000000 instructions"),
+            (b"\x80\x02L" + b"9" * 1000000 + b"L\n.", "a line of more than 1000 characters"),
+            (b"\x80\x02\x8e" + struct.pack("<Q", 1 << 50) + b"x.", "can't be unpickled"),  # a string of 2**50 bytes
+            (b"\x80\x02Pmine\n.", "can't be unpickled: UnpicklingError"),  # a persistent id
+            (b"\x80\x02\x82\x01.", "can't be unpickled"),  # an extension code
+            (
+                b"\x80\x02(X\xe8\x03\0\0" + b"a" * 1000 + b"q\0X\6\0\0\0latin1q\1"
+                b"c_codecs\nencode\nq\2" + b"h\2h\0h\1\x86R" * 1000 + b"l.",
+                "it encodes more than it holds",  # 1,000 copies of one string
+            ),
+        ],
+        ids=[
+            "memo",
+            "deep",
+            "no_repr",
+            "big_int",
+            "long_list",
+            "long_line",
+            "long_string",
+            "persistent",
+            "extension",
+            "copies",
+        ],
+    )
+    def test_bombs_are_refused(self, tmp_path, content, message):
+        (tmp_path / "b").write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            cifar.read_python(str(tmp_path / "b"), EXAMPLES)
 
     def test_every_truncation_is_refused(self, tmp_path):
         buffer = io.BytesIO()
@@ -116,6 +173,17 @@ class TestPythonBatches:
         monkeypatch.setattr(cifar, "LARGEST_PICKLE", 1000)
         path = write_pickle(tmp_path / "b", {b"data": pixels(), b"labels": labels()})
         with pytest.raises(DataError, match="more than the 1000 bytes"):
+            cifar.read_python(path, EXAMPLES)
+
+    def test_what_is_not_a_regular_file_is_not_read(self, tmp_path):
+        os.mkfifo(str(tmp_path / "b"))  # reading it would wait for ever
+        with pytest.raises(DataError, match="b: it is not a regular file"):
+            cifar.read_python(str(tmp_path / "b"), EXAMPLES)
+
+    def test_what_may_not_be_read_is_named(self, tmp_path, monkeypatch):
+        path = write_pickle(tmp_path / "b", {})
+        monkeypatch.setattr("builtins.open", forbidden)
+        with pytest.raises(DataError, match="can't read .*b: Permission denied. Make it readable"):
             cifar.read_python(path, EXAMPLES)
 
 
@@ -164,3 +232,18 @@ class TestDirectories:
         os.unlink(str(tmp_path / cifar.PYTHON_DIRECTORY / "data_batch_4"))
         with pytest.raises(DataError, match="data_batch_4: it is missing"):
             cifar.load(cifar.find(str(tmp_path)), EXAMPLES)
+
+    def test_an_empty_directory_is_not_passed_over(self, tmp_path):
+        (tmp_path / cifar.PYTHON_DIRECTORY).mkdir()
+        with pytest.raises(DataError, match="cifar-10-batches-py/data_batch_1: it is missing. Delete .*-py and start"):
+            cifar.load(cifar.find(str(tmp_path)))
+
+    def test_a_file_where_the_directory_belongs(self, tmp_path):
+        (tmp_path / cifar.BINARY_DIRECTORY).write_bytes(b"")
+        with pytest.raises(DataError, match="cifar-10-batches-bin: it is not a directory. Delete it"):
+            cifar.find(str(tmp_path))
+
+    def test_a_directory_that_may_not_be_listed(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(cifar.os, "listdir", forbidden)
+        with pytest.raises(DataError, match="can't read the directory .*: Permission denied"):
+            cifar.find(str(tmp_path))

@@ -1,12 +1,10 @@
-"""Which data set a name gives, the sample and the synthetic set, and subsets."""
-
-import hashlib
+"""Which data set a name gives, and subsets."""
 
 import numpy as np
 import pytest
 
 from senet_tf1 import data
-from senet_tf1.data import cifar, download, sample
+from senet_tf1.data import cifar, download
 from senet_tf1.errors import ConfigError, DataError
 
 
@@ -33,55 +31,17 @@ class TestAuto:
         with pytest.raises(DataError, match="data_batch_1.bin: it has 5 bytes, expected 30730000"):
             data.load("auto", str(tmp_path), lambda line: None)
 
+    def test_does_not_hide_a_damaged_archive(self, tmp_path):
+        (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"half")
+        with pytest.raises(DataError, match="expected 170052171 and c32a1d4ab5d03f1284b67883e8d87530. Delete it"):
+            data.load("auto", str(tmp_path), lambda line: None)
 
-class TestSample:
-    def test_it_is_the_first_of_each_class_of_cifar10(self):
-        dataset = data.load("sample", "nowhere")
-        assert dataset.train.images.shape == (1000, 32, 32, 3) and dataset.test.images.shape == (500, 32, 32, 3)
-        assert np.bincount(dataset.train.labels).tolist() == [100] * 10
-        assert np.bincount(dataset.test.labels).tolist() == [50] * 10
-        # CIFAR-10's training set begins with a frog and two trucks, its test set with a cat and two ships.
-        assert [dataset.class_names[label] for label in dataset.train.labels[:3]] == ["frog", "truck", "truck"]
-        assert [dataset.class_names[label] for label in dataset.test.labels[:3]] == ["cat", "ship", "ship"]
-        assert dataset.train.images[0, 0, 0].tolist() == [59, 62, 63]
-
-    def test_not_a_pixel_is_lost(self):
-        dataset = data.load("sample", "nowhere")
-        digests = [hashlib.sha256(s.images.tobytes() + s.labels.tobytes()).hexdigest() for s in dataset[3:]]
-        assert digests == SAMPLE_SHA256
-
-    def test_a_damaged_installation_is_named(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(sample, "DIRECTORY", str(tmp_path))
-        with pytest.raises(DataError, match="train.png"):
-            data.load("sample", "nowhere")
-        (tmp_path / "train.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + b"\xff" * 20)
-        with pytest.raises(DataError, match="is not a PNG sheet of 1024 x 1000 pixels"):
-            data.load("sample", "nowhere")
-
-
-SAMPLE_SHA256 = [
-    "3a809ede6aacb516705ecd815be5e0391f3eebd8992e0d2c582e5c86b946ed65",
-    "1f8fedc5b885f3d329448f16dab61ad55e439bc40dafc55906016aee52e05d55",
-]
-
-
-class TestSynthetic:
-    def test_it_is_the_same_every_time(self):
-        dataset = data.load("synthetic", "nowhere")
-        digest = hashlib.sha256(dataset.train.images.tobytes() + dataset.test.images.tobytes()).hexdigest()
-        assert digest == "d47b37a48769e6ee741df3295e75b3f5af7d5b28fe782f7d02aace7118cad074"
-        assert np.bincount(dataset.train.labels).tolist() == [200] * 10
-        assert np.bincount(dataset.test.labels).tolist() == [50] * 10
-
-    def test_it_can_be_learnt(self):
-        """The nearest class mean of the pixels' colours alone is right far more often than by chance."""
-        dataset = data.load("synthetic", "nowhere")
-        means = np.stack([dataset.train.images[dataset.train.labels == label].mean((0, 1, 2)) for label in range(10)])
-        spread = dataset.train.images.std((1, 2))
-        deviations = np.stack([spread[dataset.train.labels == label].mean(0) for label in range(10)])
-        distances = np.square(dataset.test.images.std((1, 2))[:, None] - deviations[None]).sum(-1)
-        assert means.shape == (10, 3)
-        assert np.mean(np.argmin(distances, 1) == dataset.test.labels) > 0.5
+    def test_takes_cifar10_where_it_is(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(download, "ensure_cifar10", lambda data_dir, report: data_dir + "/there")
+        monkeypatch.setattr(cifar, "load", lambda directory: data.load("synthetic", "")._replace(source=directory))
+        lines = []
+        assert data.load("auto", "d", lines.append).source == "d/there"
+        assert lines == ["data: CIFAR-10, d/there"]
 
 
 class TestSubset:

@@ -7,6 +7,8 @@ byte and 3,072 bytes: red, green and blue plane, each in row-major order.
 import io
 import os
 import pickle
+import pickletools
+import stat
 from typing import Callable, Optional
 
 import numpy as np
@@ -19,15 +21,24 @@ BATCHES = tuple("data_batch_%d" % number for number in range(1, 6)) + ("test_bat
 EXAMPLES = 10000  # of a batch
 VALUES = 3 * 32 * 32
 LARGEST_PICKLE = 64 << 20  # bytes; a real batch has 31 million
+MOST_TUPLES = 4 * EXAMPLES  # a batch that Python 3 pickled again has one an example
+MOST_INSTRUCTIONS = 100 * EXAMPLES  # of a pickle; a batch has under 20 an example
+LONGEST_LINE = 1000  # characters of a pickle's text
 REMEDY = "Delete %s and start again: it will be fetched anew."
 
 
 def find(data_dir: str) -> Optional[str]:
-    """The directory of extracted batches in `data_dir` (or `data_dir` itself), Python's before binary; None if none."""
-    for directory in (os.path.join(data_dir, PYTHON_DIRECTORY), os.path.join(data_dir, BINARY_DIRECTORY), data_dir):
-        if os.path.isdir(directory) and (directory != data_dir or _extension(directory) is not None):
+    """The directory of extracted batches in `data_dir` (or `data_dir` itself), Python's before binary; None if none.
+
+    Raises:
+      DataError: there is a file where a directory belongs, or `data_dir` can't be read.
+    """
+    for directory in (os.path.join(data_dir, PYTHON_DIRECTORY), os.path.join(data_dir, BINARY_DIRECTORY)):
+        if os.path.isdir(directory):
             return directory
-    return None
+        if os.path.lexists(directory):
+            raise DataError("%s: it is not a directory. Delete it and start again." % directory)
+    return data_dir if os.path.isdir(data_dir) and _extension(data_dir) is not None else None
 
 
 def load(directory: str, examples: int = EXAMPLES) -> Dataset:
@@ -77,7 +88,7 @@ def read_python(path: str, examples: int = EXAMPLES) -> Split:
     batch = _unpickle(path, _read(path, LARGEST_PICKLE))
     if not isinstance(batch, dict):
         raise _damaged(path, "it holds a %s, expected a dict" % type(batch).__name__)
-    values = {_text(key): value for key, value in batch.items()}
+    values = {_text(key): value for key, value in batch.items() if isinstance(key, (bytes, str))}
     pixels, labels = getattr(values.get("data"), "array", None), values.get("labels")
     if pixels is None or pixels.shape != (examples, VALUES):
         found = "none" if pixels is None else "%s bytes" % (pixels.shape,)
@@ -95,9 +106,9 @@ class _Pixels:
 
     def __setstate__(self, state) -> None:
         _, shape, dtype, is_fortran, content = state
-        if not isinstance(dtype, _Dtype) or is_fortran:
-            raise pickle.UnpicklingError("its array is not one of bytes in row-major order")
-        self.array = np.frombuffer(content, np.uint8).reshape(shape)
+        if not isinstance(dtype, _Dtype):
+            raise pickle.UnpicklingError("its array is not one of bytes")
+        self.array = np.frombuffer(content, np.uint8).reshape(shape, order="F" if is_fortran else "C")
 
 
 class _Dtype:
@@ -113,40 +124,71 @@ class _Dtype:
 
 def _from_buffer(content, dtype, shape, order) -> _Pixels:
     pixels = _Pixels()
-    pixels.__setstate__((1, shape, dtype, order != "C", bytes(content)))
+    pixels.__setstate__((1, shape, dtype, order == "F", content))
     return pixels
 
 
-def _encode(text, codec) -> bytes:
-    """How Python 3 writes bytes for Python 2's protocols."""
-    if codec != "latin1":
-        raise pickle.UnpicklingError("it encodes as %r, expected latin1" % (codec,))
-    return text.encode("latin1")
-
-
-# All that a batch asks for, pickled by Python 2 or 3 and NumPy 1 or 2: nothing of NumPy itself can be reached.
-_ALLOWED = {
-    ("numpy", "ndarray"): _Pixels,
-    ("numpy", "dtype"): _Dtype,
-    ("_codecs", "encode"): _encode,
-}
+# All that a batch asks for, pickled by Python 2 or 3 and NumPy 1 or 2 (and `_codecs.encode`): nothing of NumPy itself
+# can be reached.
+_ALLOWED = {("numpy", "ndarray"): _Pixels, ("numpy", "dtype"): _Dtype}
 for _core in ("numpy.core", "numpy._core"):
     _ALLOWED[_core + ".multiarray", "_reconstruct"] = _Pixels
     _ALLOWED[_core + ".numeric", "_frombuffer"] = _from_buffer
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds only what `_ALLOWED` lists; persistent ids are refused by the base class."""
+    """Finds only what a batch asks for; persistent ids are refused by the base class."""
+
+    def __init__(self, content: bytes):
+        super().__init__(_ShortLines(content), encoding="bytes")
+        self._left = len(content)
 
     def find_class(self, module: str, name: str) -> Callable:
+        if (module, name) == ("_codecs", "encode"):
+            return self._encode
         if (module, name) not in _ALLOWED:
             raise pickle.UnpicklingError("it asks for %s.%s, which no batch needs: refused" % (module, name))
         return _ALLOWED[module, name]
 
+    def _encode(self, text: str, codec: str) -> bytes:
+        """How Python 3 writes bytes for Python 2's protocols; in all no more than there are in the file."""
+        self._left -= len(text)
+        if codec != "latin1" or self._left < 0:
+            raise pickle.UnpicklingError("it encodes more than it holds, or not as latin1: refused")
+        return text.encode("latin1")
+
+
+class _ShortLines(io.BytesIO):
+    """Refuses long lines: a number in text takes quadratic time, and what is long in a batch is not text."""
+
+    def readline(self, *unused) -> bytes:
+        line = super().readline(LONGEST_LINE + 1)
+        if len(line) > LONGEST_LINE:
+            raise pickle.UnpicklingError("it has a line of more than %d characters: refused" % LONGEST_LINE)
+        return line
+
+
+def _check_limits(content: bytes) -> None:
+    """Refuses what would end the process before an exception could.
+
+    A few bytes can ask for a memo of gigabytes, and hashing deeply nested tuples overflows the C stack (at 200,000 of
+    them with a stack of 8 MB). Only the instructions are read here, nothing is made.
+    """
+    tuples = 0
+    for number, (opcode, argument, _) in enumerate(pickletools.genops(_ShortLines(content))):
+        if number > MOST_INSTRUCTIONS:
+            raise pickle.UnpicklingError("it has more than %d instructions: refused" % MOST_INSTRUCTIONS)
+        tuples += opcode.name.startswith("TUPLE") or opcode.name == "FROZENSET"
+        if tuples > MOST_TUPLES:
+            raise pickle.UnpicklingError("it makes more than %d tuples: refused" % MOST_TUPLES)
+        if opcode.name.endswith("PUT") and argument > MOST_INSTRUCTIONS:
+            raise pickle.UnpicklingError("it asks for a memo of %d entries: refused" % argument)
+
 
 def _unpickle(path: str, content: bytes):
     try:
-        return _Unpickler(io.BytesIO(content), encoding="bytes").load()
+        _check_limits(content)
+        return _Unpickler(content).load()
     except Exception as error:  # noqa: BLE001 - a damaged or hostile pickle can raise anything; all of it is refused
         raise _damaged(path, "it can't be unpickled: %s: %s" % (type(error).__name__, error)) from error
 
@@ -160,17 +202,19 @@ def _split(path: str, planes: np.ndarray, labels: np.ndarray) -> Split:
 
 
 def _read(path: str, limit: int) -> bytes:
-    """The file's bytes; at most one more than `limit`, which is enough to see that it is too long."""
+    """The bytes of a regular file of at most `limit`; its size is looked at before it is read."""
     try:
+        status = os.stat(path)
+        if not stat.S_ISREG(status.st_mode):
+            raise _damaged(path, "it is not a regular file")
+        if status.st_size > limit:
+            raise _damaged(path, "it has %d bytes, more than the %d bytes expected" % (status.st_size, limit))
         with open(path, "rb") as handle:
-            content = handle.read(limit + 1)
+            return handle.read(limit)
     except FileNotFoundError:
         raise _damaged(path, "it is missing") from None
     except OSError as error:
-        raise DataError("can't read %s: %s" % (path, error.strerror)) from error
-    if len(content) > limit:
-        raise _damaged(path, "it has more than the %d bytes expected" % limit)
-    return content
+        raise DataError("can't read %s: %s. Make it readable, or delete it." % (path, error.strerror)) from error
 
 
 def _damaged(path: str, reason: str) -> DataError:
@@ -179,11 +223,14 @@ def _damaged(path: str, reason: str) -> DataError:
 
 def _extension(directory: str) -> Optional[str]:
     """ ".bin" for binary batches, "" for Python's, None for neither."""
-    names = set(os.listdir(directory))
+    try:
+        names = set(os.listdir(directory))
+    except OSError as error:
+        raise DataError("can't read the directory %s: %s. Make it readable." % (directory, error.strerror)) from error
     if any(name + ".bin" in names for name in BATCHES):
         return ".bin"
     return "" if any(name in names for name in BATCHES) else None
 
 
 def _text(key) -> str:
-    return key.decode("ascii", "replace") if isinstance(key, bytes) else str(key)
+    return key.decode("ascii", "replace") if isinstance(key, bytes) else key

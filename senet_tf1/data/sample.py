@@ -9,6 +9,7 @@ import os
 import numpy as np
 
 from senet_tf1.data import CIFAR10_CLASSES, Dataset, Split, sheets
+from senet_tf1.errors import DataError
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "sample")
 TRAIN_PER_CLASS, TEST_PER_CLASS = 100, 50
@@ -22,6 +23,16 @@ def load() -> Dataset:
 
 def _split(name: str, examples: int) -> Split:
     images = sheets.read(os.path.join(DIRECTORY, name + ".png"), examples)
-    with open(os.path.join(DIRECTORY, "labels.json"), encoding="utf-8") as handle:
-        labels = np.array(json.load(handle)[name], np.int32)
-    return Split(images, labels)
+    return Split(images, _labels(name, examples))
+
+
+def _labels(name: str, examples: int) -> np.ndarray:
+    path = os.path.join(DIRECTORY, "labels.json")
+    try:
+        with open(path, encoding="utf-8") as handle:
+            labels = np.array(json.load(handle)[name])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError("%s can't be read (%s: %s); install again" % (path, type(error).__name__, error)) from error
+    if labels.shape != (examples,) or labels.dtype.kind != "i" or labels.min() < 0 or labels.max() > 9:
+        raise DataError("%s does not hold %d labels from 0 to 9 for %r; install again" % (path, examples, name))
+    return labels.astype(np.int32)
