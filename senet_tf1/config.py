@@ -26,7 +26,7 @@ class Field(NamedTuple):
 
 _MODES = ("train", "evaluate", "predict", "info")
 _ARCHS = ("se_resnext", "se_inception_v4", "se_inception_resnet_v2")
-_CLIP_MODES = ("none", "global_norm", "norm", "value")
+_CLIP_MODES = ("global_norm", "norm", "value", "none")
 
 FIELDS = (
     Field("mode", str, "train", "train (evaluating after every epoch), evaluate, predict or info.", _MODES),
@@ -135,12 +135,12 @@ FIELDS = (
     Field(
         "clip_mode",
         str,
-        "none",
-        "Gradient clipping: none; global_norm (of all gradients together); norm (of each variable's); value (of each "
-        "entry).",
+        "global_norm",
+        "Gradient clipping: global_norm (of all gradients together); norm (of each variable's); value (of each "
+        "entry); none, the original's.",
         _CLIP_MODES,
     ),
-    Field("clip_value", float, 1.0, "Largest norm or value that clipping leaves.", minimum=1e-12),
+    Field("clip_value", float, 10.0, "Largest norm or value that clipping leaves.", minimum=1e-12),
     Field("seed", int, 0, "Everything random follows from it.", minimum=0, maximum=2**31 - 1),
     Field(
         "resume",
@@ -161,6 +161,7 @@ FIELDS = (
         "checkpoint", str, "latest", "For evaluate and predict: latest, best (by test accuracy) or a checkpoint's path."
     ),
     Field("checkpoint_minutes", float, 10.0, "Minutes between checkpoints within an epoch.", minimum=0.01),
+    Field("epochs_between_evals", int, 1, "Evaluate after every Nth epoch, and at the end.", minimum=1),
     Field("log_every", int, 10, "Steps between two lines of metrics.", minimum=1),
     Field("json", bool, False, "predict: print JSON instead of a table."),
 )
@@ -169,10 +170,11 @@ OPTIONS = ("cardinality", "depth", "blocks", "reduction_ratio", "se_position", "
 _BY_NAME = {field.name: field for field in FIELDS}
 
 # What the original scripts do, and what is done where they do not learn (found by experiment: docs/training.md).
-_ORIGINAL = {"learning_rate": 0.1}
+_ORIGINAL = {"learning_rate": 0.1, "clip_mode": "none"}
+_RESNEXT = {"learning_rate": 0.1}
 _INCEPTION = {"learning_rate": 0.005, "conv_bias": 1.0}
 _DEFAULTS = {
-    "se_resnext": _ORIGINAL,
+    "se_resnext": _RESNEXT,
     "se_inception_v4": _INCEPTION,
     "se_inception_resnet_v2": _INCEPTION,
 }  # type: Dict[str, Dict[str, Any]]

@@ -191,11 +191,21 @@ class Trainer:
 
     def _end_of_epoch(self, session: tf.Session, stop: StopRequest) -> None:
         """Evaluates and logs, if an epoch or the run is over. Safe to repeat: a resumed run starts with it."""
-        if not self._at_boundary():
+        if not self._at_boundary() or (self._evaluates() and not self._evaluate_and_log(session, stop)):
             return
+        if self.step % self.steps_per_epoch == 0:
+            session.run(self.graph.resets["epoch"])
+
+    def _evaluates(self) -> bool:
+        """Whether the epoch that has just ended is one that is evaluated."""
+        steps = self.steps_per_epoch * self.config.epochs_between_evals
+        return self.step % steps == 0 or self.step == self.total_steps
+
+    def _evaluate_and_log(self, session: tf.Session, stop: StopRequest) -> bool:
+        """The test line, and the epoch's line. False if a stop came before the evaluation's end."""
         self.test = self._recorded_test() or self._evaluate(session, stop)
         if self.test is None:
-            return
+            return False
         train_loss, train_accuracy = self._means(session, "epoch")
         epoch, epochs = int(math.ceil(self._epoch())), int(math.ceil(self.total_steps / self.steps_per_epoch))
         figures = (epoch, epochs, train_loss, train_accuracy, self.test["loss"], self.test["accuracy"])
@@ -203,8 +213,7 @@ class Trainer:
         if self.log.epoch(epoch, line):
             self.progress.say(line)
         checkpoint.prune(self.checkpoints, logs.best_step(self.config.model_dir))
-        if self.step % self.steps_per_epoch == 0:
-            session.run(self.graph.resets["epoch"])
+        return True
 
     def _recorded_test(self) -> Optional[Dict[str, Any]]:
         records = logs.read_metrics(self.config.model_dir)

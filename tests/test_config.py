@@ -14,7 +14,7 @@ class TestDefaults:
             "dataset": "cifar10", "data_dir": "data", "model_dir": "runs/se_resnext", "batch_size": 128,
             "eval_batch_size": 250, "train_epochs": 100, "train_steps": None, "num_gpus": 1, "device": "auto",
             "optimizer": "momentum", "learning_rate": 0.1, "lr_schedule": "step", "momentum": 0.9,
-            "weight_decay": 5e-4, "seed": 0, "resume": "auto", "init_from": None, "clip_mode": "none",
+            "weight_decay": 5e-4, "seed": 0, "resume": "auto", "init_from": None, "clip_mode": "global_norm",
         }  # fmt: skip
         assert {name: getattr(settings, name) for name in expected} == expected
 
@@ -25,7 +25,7 @@ class TestDefaults:
 
     def test_the_original_recipe(self):
         settings = config.resolve({"arch": "se_inception_resnet_v2", "recipe": "original"})
-        assert (settings.learning_rate, settings.conv_bias) == (0.1, 0.0)
+        assert (settings.learning_rate, settings.conv_bias, settings.clip_mode) == (0.1, 0.0, "none")
         assert settings.se_position == "block"
 
     def test_what_is_given_wins_over_recipe_and_network(self):
@@ -66,7 +66,7 @@ class TestMistakes:
             ({"speed": 1}, "unknown settings: speed"),
             ({"arch": "se_inception_v4", "cardinality": 4}, "se_inception_v4 has no such option; se_resnext have"),
             ({"conv_bias": 1.0}, "se_resnext has no such option"),
-            ({"clip_value": 2.0}, "--clip_value=2.0: needs a --clip_mode"),
+            ({"clip_value": 2.0, "clip_mode": "none"}, "--clip_value=2.0: needs a --clip_mode"),
             ({"json": True}, "--json: only --mode=predict"),
         ],
     )

@@ -90,6 +90,16 @@ class TestFiles:
         loss = np.average([r["loss"] for r in records], weights=examples)
         assert "train_loss: %.4f, " % loss in (tmp_path / "run" / "logs.txt").read_text()
 
+    def test_evaluations_every_other_epoch_and_at_the_end(self, tmp_path):
+        run(tmp_path, train_steps=50, epochs_between_evals=2, log_every=10)
+        records = metrics(tmp_path / "run")
+        assert [record["step"] for record in records if record["split"] == "test"] == [20, 40, 50]
+        lines = (tmp_path / "run" / "logs.txt").read_text().splitlines()
+        assert [line.split(",")[0] for line in lines] == ["epoch: 2/5", "epoch: 4/5", "epoch: 5/5"]
+        # The line is of its own epoch, not of all since the last evaluation.
+        last = [record["loss"] for record in records if record["split"] == "train" and record["step"] == 40]
+        assert "train_loss: %.4f" % last[0] in lines[1]
+
     def test_the_saved_graph_can_be_used_by_its_names(self, tmp_path):
         """As TF1 users do: import the meta graph, restore, feed `images` and `is_training`, fetch `logits`."""
         run(tmp_path, train_steps=2)
@@ -205,7 +215,7 @@ class TestNumerics:
 
     def test_too_high_a_learning_rate(self, tmp_path):
         with pytest.raises(NumericsError, match="First tensor that is not finite: [a-z]"):
-            run(tmp_path, train_steps=20, learning_rate=1000.0, weight_decay=1e10)
+            run(tmp_path, train_steps=20, learning_rate=1000.0, weight_decay=1e10, clip_mode="none")
         assert checkpoint.steps(str(tmp_path / "run" / "checkpoints")) == []
 
     def test_a_step_that_is_not_finite_changes_nothing(self):
