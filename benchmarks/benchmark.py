@@ -55,8 +55,8 @@ def measure_network(arch, batch_size, steps):
     settings = config.resolve({"arch": arch, "batch_size": batch_size})
     images = tf.constant(np.random.RandomState(0).standard_normal((batch_size, 32, 32, 3)).astype(np.float32))
     built = graph.training(settings, (images, tf.zeros([batch_size], tf.int32)), 10)
-    device = devices.choose("auto", lambda line: None)
-    with tf.Session(config=devices.session_config(device)) as session:
+    chosen = devices.choose("auto", 1, lambda line: None)
+    with tf.Session(config=devices.session_config(chosen)) as session:
         session.run(tf.global_variables_initializer())
         session.run(built.update, {built.learning_rate: 1e-6})
         first_step = time.time() - STARTED

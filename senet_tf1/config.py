@@ -95,12 +95,37 @@ FIELDS = (
     Field(
         "model_dir", str, None, "Directory of the run: configuration, metrics, logs, checkpoints. Default runs/<arch>."
     ),
-    Field("batch_size", int, 128, "Examples a step.", minimum=1),
+    Field("batch_size", int, 128, "Examples a step, over all replicas.", minimum=1),
     Field("eval_batch_size", int, 250, "Examples a step of an evaluation; does not change its result.", minimum=1),
     Field("train_epochs", int, 100, "Passes over the training set.", minimum=1),
     Field("train_steps", int, None, "Steps (updates) to train for; wins over --train_epochs.", minimum=1),
-    Field("num_gpus", int, 1, "Towers. This version trains on one.", minimum=1, maximum=1),
-    Field("device", str, "auto", "gpu, cpu, or auto: a GPU if there is one.", ("auto", "gpu", "cpu")),
+    Field("num_gpus", int, 1, "Replicas on this machine: GPUs, or where there is none CPU devices.", minimum=1),
+    Field("device", str, "auto", "gpu, cpu, or auto: GPUs if there are any.", ("auto", "gpu", "cpu")),
+    Field(
+        "variable_device",
+        str,
+        "auto",
+        "towers: where variables live and gradients are averaged: cpu, gpu0 (the first GPU), or auto: the first GPU if "
+        "there is one.",
+        ("auto", "cpu", "gpu0"),
+    ),
+    Field(
+        "bn_update",
+        str,
+        "mean",
+        "Whose statistics move the batch-norm averages: mean (those of the whole batch, joined from all replicas and "
+        "micro-batches) or first (those of the first).",
+        ("mean", "first"),
+    ),
+    Field("sync_batch_norm", bool, False, "Normalise by the statistics of all replicas together."),
+    Field("freeze_batch_norm", bool, False, "Train with batch norm in inference mode: its averages stay as they are."),
+    Field(
+        "accumulation_steps",
+        int,
+        1,
+        "Micro-batches of --batch_size for one update: the same as a batch so many times as large.",
+        minimum=1,
+    ),
     Field("optimizer", str, "momentum", "momentum (Nesterov's), the original's.", ("momentum",)),
     Field(
         "learning_rate",
@@ -109,6 +134,14 @@ FIELDS = (
         "Base learning rate. Default 0.1 for SE_ResNeXt, 0.005 for the inception networks.",
         minimum=1e-12,
         maximum=1e3,
+    ),
+    Field(
+        "scale_learning_rate",
+        str,
+        "none",
+        "linear: the base learning rate is for 128 examples an update and is scaled to what an update has "
+        "(--batch_size times --accumulation_steps), as Goyal et al. 2017 do; none: it is taken as it is.",
+        ("none", "linear"),
     ),
     Field(
         "lr_schedule",
@@ -167,6 +200,7 @@ FIELDS = (
 )
 # Those that are options of some networks only.
 OPTIONS = ("cardinality", "depth", "blocks", "reduction_ratio", "se_position", "dropout_rate", "conv_bias")
+_REFERENCE_BATCH = 128  # the original's, for which the learning rates are
 _BY_NAME = {field.name: field for field in FIELDS}
 
 # What the original scripts do, and what is done where they do not learn (found by experiment: docs/training.md).
@@ -189,9 +223,18 @@ class Config(NamedTuple("Config", [(field.name, Any) for field in FIELDS])):  # 
         """Keyword arguments for `models.build`: those of the network's options that are set."""
         return {name: getattr(self, name) for name in _network_options(self.arch) if getattr(self, name) is not None}
 
+    def update_examples(self) -> int:
+        """Examples of an update, over all replicas and micro-batches."""
+        return self.batch_size * self.accumulation_steps
+
+    def base_learning_rate(self) -> float:
+        """The learning rate that the schedule starts from."""
+        scale = self.update_examples() / _REFERENCE_BATCH if self.scale_learning_rate == "linear" else 1.0
+        return self.learning_rate * scale
+
     def steps_per_epoch(self, examples: int) -> int:
-        """Updates that see each of `examples` once; the last batch may be smaller, as in the original."""
-        return int(math.ceil(examples / self.batch_size))
+        """Updates that see each of `examples` once; the last one may have fewer, as in the original."""
+        return int(math.ceil(examples / self.update_examples()))
 
     def total_steps(self, examples: int) -> int:
         """Updates of the whole run."""
@@ -283,6 +326,10 @@ def _combinations(values: Dict[str, Any], given: Dict[str, Any]) -> List[str]:
             problems.append("--%s: %s has no such option; %s have" % (name, values["arch"], ", ".join(takers)))
     if "clip_value" in given and values["clip_mode"] == "none":
         problems.append("--clip_value=%s: needs a --clip_mode other than none" % values["clip_value"])
+    if values["sync_batch_norm"] and values["freeze_batch_norm"]:
+        problems.append(
+            "--sync_batch_norm and --freeze_batch_norm: a batch norm uses the batch or its averages, not both"
+        )
     if values["json"] and values["mode"] != "predict":
         problems.append("--json: only --mode=predict prints JSON")
     return problems

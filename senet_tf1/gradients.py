@@ -1,8 +1,33 @@
-"""Gradients: clipping, and the norm that is logged."""
+"""Gradients: which variables have one, clipping, and the norm that is logged."""
 
-from typing import List, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from senet_tf1.compat import tf
+
+
+def with_gradient(names: Sequence[str], replicas: List[List[Optional[tf.Tensor]]]) -> List[int]:
+    """Indices of the variables that have a gradient.
+
+    Args:
+      names: of the variables.
+      replicas: for each replica its gradients, one a variable; None where the loss does not depend on the variable.
+
+    Raises:
+      ValueError: a variable has a gradient in some replicas only; names it and those that have none.
+    """
+    problems, indices = [], []
+    for index, name in enumerate(names):
+        missing = [number for number, gradients in enumerate(replicas) if gradients[index] is None]
+        if not missing:
+            indices.append(index)
+        elif len(missing) < len(replicas):
+            problems.append("%s: none in tower %s" % (name, ", ".join(str(number) for number in missing)))
+    if problems:
+        raise ValueError(
+            "these variables have a gradient in some of the %d towers only; every tower must build the same network:\n"
+            "  %s" % (len(replicas), "\n  ".join(problems))
+        )
+    return indices
 
 
 def clip(gradients: List[tf.Tensor], mode: str, limit: float) -> Tuple[List[tf.Tensor], tf.Tensor]:

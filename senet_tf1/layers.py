@@ -10,7 +10,7 @@ import math
 import zlib
 from typing import Callable, List, NamedTuple, Sequence, Union
 
-from senet_tf1 import compat
+from senet_tf1 import collectives, compat, replicas
 from senet_tf1.compat import tf
 
 Training = Union[bool, tf.Tensor]
@@ -26,7 +26,8 @@ class Moments(NamedTuple):
     moving_variance: tf.Variable  # [channels]
     local_step: tf.Variable  # updates so far, []
     mean: tf.Tensor  # [channels]
-    variance: tf.Tensor  # [channels], unbiased
+    variance: tf.Tensor  # of the batch itself, that is divided by count, [channels]
+    count: tf.Tensor  # values of a channel in the batch, float32 []
     amount: Union[float, tf.Tensor]  # 1, or 0 where `is_training` is a tensor that is False
     decay: float
 
@@ -140,7 +141,7 @@ def batch_norm(
 
     which is Adam's bias correction (Kingma & Ba 2014) written without the biased average that `tf.contrib` kept in a
     further variable: after the first update it is the first batch's mean, whatever it was before. The moving variance
-    is not debiased, and takes the fused kernel's unbiased batch variance (divided by n - 1).
+    is not debiased, and takes the batch's unbiased variance (divided by n - 1), as the fused kernels do.
 
     Args:
       x: float [batch, height, width, channels].
@@ -161,8 +162,17 @@ def batch_norm(
             "local_step", [], tf.float32, tf.zeros_initializer(), trainable=False, use_resource=True
         )
 
+        count = tf.cast(tf.size(x) // channels, tf.float32)
+        replica = replicas.active()
+        if replica is not None and replica.freeze_batch_norm:
+            is_training = False
+
         def by_batch():
-            return tf.nn.fused_batch_norm(x, gamma, beta, epsilon=epsilon, is_training=True)
+            if replica is not None and replica.sync_batch_norm:
+                return _by_joint_batch(x, gamma, beta, epsilon, count * replica.weight, replica)
+            y, mean, variance = tf.nn.fused_batch_norm(x, gamma, beta, epsilon=epsilon, is_training=True)
+            # The fused kernel gives the variance divided by n - 1.
+            return y, mean, variance * ((count - 1.0) / count)
 
         def by_averages():
             mean, variance = moving_mean.read_value(), moving_variance.read_value()
@@ -170,12 +180,24 @@ def batch_norm(
             return y, mean, variance
 
         y, mean, variance = cond(is_training, by_batch, by_averages)
-        if is_training is not False:
+        if is_training is not False and not (replica is not None and replica.recomputing):
             amount = 1.0 if is_training is True else tf.cast(is_training, tf.float32)
             tf.add_to_collection(
-                MOMENTS, Moments(moving_mean, moving_variance, local_step, mean, variance, amount, decay)
+                MOMENTS, Moments(moving_mean, moving_variance, local_step, mean, variance, count, amount, decay)
             )
         return y
+
+
+def _by_joint_batch(x, gamma, beta, epsilon, count, replica):
+    """Batch norm by the statistics of all replicas' examples together; in two passes, as the fused kernel."""
+    group = collectives.Group("batch norm", replica.count)
+    layer = tf.get_variable_scope().name + (" recomputed" if replica.recomputing else "")
+    total = collectives.all_reduce(count, group, layer + " count")
+    mean = tf.reduce_mean(x, axis=[0, 1, 2]) * (count / total)
+    mean = collectives.differentiable_all_reduce(mean, group, layer + " mean")
+    variance = tf.reduce_mean(tf.square(x - mean), axis=[0, 1, 2]) * (count / total)
+    variance = collectives.differentiable_all_reduce(variance, group, layer + " variance")
+    return tf.nn.batch_normalization(x, mean, variance, beta, gamma, epsilon), mean, variance
 
 
 def move_averages(moments: Moments) -> List[tf.Operation]:
@@ -189,9 +211,10 @@ def move_averages(moments: Moments) -> List[tf.Operation]:
         # Not average + (value - average) * rate: the first update, of rate 1, must leave nothing of the old average.
         return average.assign(average.read_value() * (1.0 - rate) + value * rate, read_value=False)
 
+    unbiased = moments.variance * (moments.count / tf.maximum(moments.count - 1.0, 1.0))
     return [
         move(moments.moving_mean, moments.mean, moments.amount * debiased_rate),
-        move(moments.moving_variance, moments.variance, moments.amount * rate),
+        move(moments.moving_variance, unbiased, moments.amount * rate),
         moments.local_step.assign(step, read_value=False),
     ]
 
@@ -199,12 +222,12 @@ def move_averages(moments: Moments) -> List[tf.Operation]:
 def dropout(x: tf.Tensor, rate: float, is_training: Training, name: str = "dropout") -> tf.Tensor:
     """Sets a share `rate` of the values to 0 and scales the others by 1 / (1 - rate), in training mode only.
 
-    The draw is a function of the graph's seed, `name` and the global step, so that a resumed run draws what the
-    uninterrupted one would have; in a graph without a global step each run draws anew.
+    The draw is a function of the graph's seed, `name`, the global step and the example's position in the update's batch,
+    so that a resumed run, and one on other towers, draws the same; in a graph without a global step each run draws anew.
     """
     if rate == 0.0 or is_training is False:
         return x
-    step = tf.train.get_global_step()
+    step, replica = tf.train.get_global_step(), replicas.active()
     with tf.variable_scope(name) as scope:
         if step is None:
             draw = tf.random.uniform([], maxval=2**31 - 1, dtype=tf.int32)
@@ -213,8 +236,13 @@ def dropout(x: tf.Tensor, rate: float, is_training: Training, name: str = "dropo
         seed = tf.stack([sum(stateless_seed(scope.name)) & 0x7FFFFFFF, draw])
 
         def dropped():
-            keep = tf.random.stateless_uniform(tf.shape(x), seed) >= rate
-            return x * tf.cast(keep, x.dtype) * (1.0 / (1.0 - rate))
+            shape = tf.shape(x)
+            if replica is None:
+                draws = tf.random.stateless_uniform(shape, seed)
+            else:
+                of_all = tf.random.stateless_uniform(tf.concat([[replica.total], shape[1:]], axis=0), seed)
+                draws = of_all[replica.first : replica.first + shape[0]]
+            return x * tf.cast(draws >= rate, x.dtype) * (1.0 / (1.0 - rate))
 
         return cond(is_training, dropped, lambda: tf.identity(x))
 

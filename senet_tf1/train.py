@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
-from senet_tf1 import checkpoint, data, devices, evaluate, graph, layers, logs, run_dir, schedules
+from senet_tf1 import checkpoint, data, devices, evaluate, graph, layers, logs, run_dir, schedules, towers
 from senet_tf1.compat import tf
 from senet_tf1.config import Config
 from senet_tf1.data import pipeline
@@ -62,15 +62,16 @@ def train(config: Config, report: Report = print) -> Outcome:
       SenetError: says what was wrong and what to do; nothing was written if it is about the configuration.
     """
     run_dir.check(config, report)
-    device = devices.choose(config.device, report)
+    chosen = devices.choose(config.device, config.num_gpus, report)
+    replication = towers.Towers(chosen, devices.for_variables(config.variable_device, chosen))
     dataset = data.load(config.dataset, config.data_dir, report)
     run_dir.check_data(config, dataset)
     if config.train_examples:
         dataset = dataset._replace(train=data.subset(dataset.train, config.train_examples, len(dataset.class_names)))
-    with tf.Graph().as_default(), tf.device(device):
+    with tf.Graph().as_default(), tf.device(chosen[0]):
         tf.set_random_seed(config.seed)
-        trainer = Trainer(config, dataset, report)
-        with tf.Session(config=devices.session_config(device)) as session, StopRequest() as stop:
+        trainer = Trainer(config, dataset, replication, report)
+        with tf.Session(config=devices.session_config(chosen)) as session, StopRequest() as stop:
             trainer.start(session)
             return trainer.loop(session, stop)
 
@@ -78,7 +79,7 @@ def train(config: Config, report: Report = print) -> Outcome:
 class Trainer:
     """The graph of a training run, and the state of its loop."""
 
-    def __init__(self, config: Config, dataset: data.Dataset, report: Report):
+    def __init__(self, config: Config, dataset: data.Dataset, replication: towers.Towers, report: Report):
         """Builds the graph in the current default graph."""
         self.config, self.dataset, self.report = config, dataset, report
         self.examples = len(dataset.train.labels)
@@ -87,17 +88,22 @@ class Trainer:
         self.checkpoints = os.path.join(config.model_dir, run_dir.CHECKPOINTS)
         self.scale = pipeline.standardisation(dataset.train.images)
         shape = dataset.train.images.shape[1:]
-        self.batches = pipeline.training_batches(
-            shape, self.examples, config.batch_size, config.seed, config.augment, self.scale
+        share = pipeline.Share(
+            config.accumulation_steps, replication.workers, replication.worker, len(replication.devices)
         )
-        batch = (self.batches.images, self.batches.labels)
-        self.graph = graph.training(config, batch, len(dataset.class_names))
+        self.batches = pipeline.training_batches(
+            shape, self.examples, config.update_examples(), config.seed, config.augment, self.scale, share
+        )
+        batch = graph.Batch(self.batches.images, self.batches.labels, self.batches.total, self.batches.part)
+        self.graph = graph.training(config, batch, len(dataset.class_names), replication)
         network = tf.trainable_variables() + [v for m in tf.get_collection(layers.MOMENTS) for v in m[:3]]
         self.saver = tf.train.Saver(max_to_keep=None, save_relative_paths=True)
-        self.initializer = tf.global_variables_initializer()
+        self.initializer = tf.group(tf.global_variables_initializer(), tf.local_variables_initializer())
         self.assigner = checkpoint.Assigner(network)
         self.step = 0
         self.test = None  # type: Optional[Dict[str, Any]]
+        for name in self.graph.without_gradient:
+            report("NOTE: the loss does not depend on %s: it stays as it is" % name)
         self.last = {}  # type: Dict[str, float]
         self.window_seconds, self.window_images = 0.0, 0
 
@@ -138,13 +144,15 @@ class Trainer:
     def _train_step(self, session: tf.Session) -> None:
         started = time.monotonic()
         rate = self._learning_rate()
+        for _ in range(self.config.accumulation_steps - 1):
+            session.run(self.graph.accumulate)
         fetches = [self.graph.loss, self.graph.accuracy, self.graph.gradient_norm, self.graph.update]
         loss, accuracy, norm, _ = session.run(fetches, {self.graph.learning_rate: rate})
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise NumericsError(self._what_went_wrong(session, loss, norm))
         self.last = {"learning_rate": rate, "gradient_norm": float(norm)}
-        first = self.step % self.steps_per_epoch * self.config.batch_size
-        images = min(self.config.batch_size, self.examples - first)
+        first = self.step % self.steps_per_epoch * self.config.update_examples()
+        images = min(self.config.update_examples(), self.examples - first)
         seconds = time.monotonic() - started
         self.step += 1
         self.window_seconds += seconds
@@ -155,7 +163,12 @@ class Trainer:
         config = self.config
         warmup_steps = int(round(config.warmup_epochs * self.steps_per_epoch))
         return schedules.learning_rate(
-            self.step, config.lr_schedule, config.learning_rate, self.steps_per_epoch, self.total_steps, warmup_steps
+            self.step,
+            config.lr_schedule,
+            config.base_learning_rate(),
+            self.steps_per_epoch,
+            self.total_steps,
+            warmup_steps,
         )
 
     def _log(self, session: tf.Session) -> None:
@@ -248,11 +261,11 @@ class Trainer:
         self.report(restored.table(self.config.init_from))
 
     def _what_went_wrong(self, session: tf.Session, loss: float, norm: float) -> str:
-        """Runs the step's batch once more, with the checks. The failed step has changed nothing."""
+        """Runs the step's micro-batches once more, with the checks. The failed step has changed nothing."""
         self._start_batches(session)
-        images, labels = session.run([self.batches.images, self.batches.labels])
-        feeds = {self.graph.predictions.images: images, self.graph.predictions.labels: labels}
-        bad = self.graph.checks.first_bad(session.run(self.graph.checks.finite, feeds))
+        checks, bad = self.graph.checks, None
+        for _ in range(self.config.accumulation_steps):
+            bad = bad or checks.first_bad(session.run(checks.finite))
         bad = bad or "none; the squares of the gradients are too large to add"
         what = "the loss is %s" % loss if not math.isfinite(loss) else "the gradient's norm is %s" % norm
         return "step %d: %s. First tensor that is not finite: %s. %s" % (self.step + 1, what, bad, self._advice())

@@ -31,11 +31,11 @@ def opened(settings: Config) -> Iterator[Trained]:
     recorded = run_dir.read(settings.model_dir)
     class_names, shape, scale = _data(recorded, settings.model_dir)
     path = run_dir.checkpoint_path(settings)
-    device = devices.choose(settings.device, lambda line: None)
-    with tf.Graph().as_default(), tf.device(device):
+    chosen = devices.choose(settings.device, 1, lambda line: None)
+    with tf.Graph().as_default(), tf.device(chosen[0]):
         predictions = graph.inference(settings, shape, len(class_names))
         saver = tf.train.Saver()
-        with tf.Session(config=devices.session_config(device)) as session:
+        with tf.Session(config=devices.session_config(chosen)) as session:
             checkpoint.restore(saver, session, path)
             yield Trained(session, predictions, scale, class_names, shape, path)
 

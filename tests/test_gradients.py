@@ -43,3 +43,14 @@ def test_the_norm_before_clipping_says_that_a_gradient_is_not_finite(mode, bad):
 def test_unknown():
     with pytest.raises(ValueError, match="none, global_norm, norm or value"):
         clip(VALUES, "hard", 1.0)
+
+
+def test_a_variable_without_gradient_in_every_replica_is_left_out():
+    tensor = tf.constant(1.0)
+    assert gradients.with_gradient(["a", "b"], [[tensor, None], [tensor, None]]) == [0]
+
+
+def test_a_gradient_in_some_replicas_only_is_an_error_that_names_both():
+    tensor = tf.constant(1.0)
+    with pytest.raises(ValueError, match="stem/kernel: none in tower 1, 2"):
+        gradients.with_gradient(["a", "stem/kernel"], [[tensor, tensor], [tensor, None], [tensor, None]])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from senet_tf1 import compat, layers
+from senet_tf1 import compat, layers, replicas
 from senet_tf1.compat import tf
 
 
@@ -205,3 +205,36 @@ def test_pooling():
     assert largest.reshape(-1).tolist() == [10.0]
     assert mean.reshape(-1).tolist() == [2.5, 4.5, 10.5, 12.5]
     assert everything.tolist() == [[7.5]]
+
+
+class TestSyncBatchNorm:
+    """Forward and backward against float64, for examples spread unevenly over replicas, one with a lent example only."""
+
+    @pytest.mark.parametrize("sizes", [[7], [4, 3], [3, 2, 2], [6, 1, 0]])
+    def test_is_batch_norm_of_the_joint_batch(self, sizes):
+        random = np.random.RandomState(0)
+        x, r = (random.standard_normal((7, 4, 4, 5)) * 2 + 3 for _ in range(2))
+        x, r = x.astype(np.float32), r.astype(np.float32)
+        outputs, gradients, first = [], [], 0
+        for index, size in enumerate(sizes):
+            weight = tf.constant(float(size > 0))
+            replica = replicas.Replica(index, len(sizes), tf.constant(first), tf.constant(7), weight, True)
+            with tf.device("/cpu:%d" % index), tf.variable_scope("", reuse=index > 0), replicas.building(replica):
+                own = tf.constant(x[first : first + size] if size else x[:1])
+                y = layers.batch_norm(own, True)
+                loss = tf.reduce_sum(y * (r[first : first + size] if size else r[:1])) * weight
+                gradients.append(tf.gradients(loss, own)[0][:size])
+                outputs.append(y[:size])
+            first += size
+        with tf.Session(config=tf.ConfigProto(device_count={"CPU": len(sizes)})) as session:
+            session.run(tf.global_variables_initializer())
+            outputs, gradients, moments = session.run([outputs, gradients, tf.get_collection(layers.MOMENTS)[0][3:5]])
+
+        axes = (0, 1, 2)
+        mean, variance = x.astype(np.float64).mean(axes), x.astype(np.float64).var(axes)
+        deviation = np.sqrt(variance + layers.BATCH_NORM_EPSILON)
+        y = (x - mean) / deviation
+        dx = (r - r.mean(axes, dtype=np.float64) - y * (r * y).mean(axes)) / deviation
+        np.testing.assert_allclose(np.concatenate(outputs), y, atol=2e-6)
+        np.testing.assert_allclose(np.concatenate(gradients), dx, atol=2e-6 * np.abs(dx).max())
+        np.testing.assert_allclose(moments, [mean, variance], rtol=1e-5)

@@ -3,7 +3,7 @@
 import inspect
 from typing import Any, Dict, List
 
-from senet_tf1 import layers
+from senet_tf1 import layers, replicas
 from senet_tf1.compat import tf
 from senet_tf1.models.se_inception_resnet_v2 import se_inception_resnet_v2
 from senet_tf1.models.se_inception_v4 import se_inception_v4
@@ -27,7 +27,8 @@ def build(name: str, images: tf.Tensor, is_training: layers.Training, num_classe
     """Adds network `name` to the current graph.
 
     In training mode the ops that move the batch-norm averages are added to `tf.GraphKeys.UPDATE_OPS`, as TF1 users
-    expect: run them once a step, with the update.
+    expect: run them once a step, with the update. (Not in a training graph of this package, where the averages move by
+    the statistics of all replicas.)
 
     Args:
       name: one of `names()`.
@@ -45,6 +46,8 @@ def build(name: str, images: tf.Tensor, is_training: layers.Training, num_classe
     """
     network, seen = _network(name), len(tf.get_collection(layers.MOMENTS))
     logits = network(images, is_training, num_classes, **options)
+    if replicas.active() is not None:
+        return logits
     for moments in tf.get_collection(layers.MOMENTS)[seen:]:
         for op in layers.move_averages(moments):
             tf.add_to_collection(tf.GraphKeys.UPDATE_OPS, op)
