@@ -222,8 +222,9 @@ def move_averages(moments: Moments) -> List[tf.Operation]:
 def dropout(x: tf.Tensor, rate: float, is_training: Training, name: str = "dropout") -> tf.Tensor:
     """Sets a share `rate` of the values to 0 and scales the others by 1 / (1 - rate), in training mode only.
 
-    The draw is a function of the graph's seed, `name`, the global step and the example's position in the update's batch,
-    so that a resumed run, and one on other towers, draws the same; in a graph without a global step each run draws anew.
+    The draw is a function of the graph's seed, `name`, the global step and the example's position in the update's
+    batch, so that a resumed run, and one on other towers, draws the same; in a graph without a global step each run
+    draws anew.
     """
     if rate == 0.0 or is_training is False:
         return x

@@ -112,8 +112,8 @@ def _apply(
 ) -> Tuple[tf.Operation, tf.Tensor, List[tf.Tensor]]:
     """The update of one copy, the gradient's norm before clipping, and the gradients before clipping.
 
-    Weight decay is that of the original: the gradient of factor * sum of squares / 2 over all trainable variables, biases
-    and batch norms too.
+    Weight decay is that of the original: the gradient of factor * sum of squares / 2 over all trainable variables,
+    biases and batch norms too.
     """
     counts, collected = share[-1][:_COUNTS], share[-1][_COUNTS:-1]
     raw = [g + config.weight_decay * v.read_value() for g, v in zip(share[:-1], state.variables)]

@@ -208,7 +208,7 @@ def test_pooling():
 
 
 class TestSyncBatchNorm:
-    """Forward and backward against float64, for examples spread unevenly over replicas, one with a lent example only."""
+    """Forward and backward against float64; examples spread unevenly over replicas, one with a lent example only."""
 
     @pytest.mark.parametrize("sizes", [[7], [4, 3], [3, 2, 2], [6, 1, 0]])
     def test_is_batch_norm_of_the_joint_batch(self, sizes):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from senet_tf1 import config, devices, graph, replicas, towers
+from senet_tf1 import compat, config, devices, graph, replicas, towers
 from senet_tf1.compat import tf
 from senet_tf1.errors import ConfigError
 
@@ -47,7 +47,9 @@ class TestOneDevice:
             np.testing.assert_allclose(figures, (loss, accuracy, norm), rtol=1e-5)
             assert list(many) == list(one)  # and so a checkpoint of one is a checkpoint of the other
             # After the first step the slots are the gradients.
-            kinds = (("Momentum",), 1e-6 if steps == 1 else 1e-5), (("kernel", "gamma", "beta"), 1e-6)
+            # (TF 1.15 adds up a bias's gradient in one long sum; its rounding alone is 1.2e-6 of the largest entry.)
+            exact = 1e-6 if compat.tensorflow_version() >= "2" else 2e-6
+            kinds = (("Momentum",), exact if steps == 1 else 1e-5), (("kernel", "gamma", "beta"), 1e-6)
             for suffixes, tolerance in kinds:
                 names = [name for name in one if name.endswith(suffixes)]
                 largest = max(np.abs(one[name]).max() for name in names)
@@ -127,7 +129,7 @@ class TestPlacement:
             devices.choose("auto", 3, print)
 
     def test_without_gpus_cpu_devices_stand_in_and_it_is_said(self, monkeypatch):
-        monkeypatch.setattr(devices.compat, "gpus", lambda: [])
+        monkeypatch.setattr(devices.compat, "gpus", list)
         lines = []
         assert devices.choose("auto", 2, lines.append) == ["/cpu:0", "/cpu:1"]
         assert lines == ["device: /cpu:0, /cpu:1 (no GPU found)"]

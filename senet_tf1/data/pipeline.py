@@ -81,7 +81,7 @@ def training_batches(
     seed: int,
     augment: bool,
     scale: Standardisation,
-    share: Share = Share(),
+    share: Optional[Share] = None,
 ) -> Pipeline:
     """Adds the training pipeline to the graph: shuffled, augmented, standardised batches, without end.
 
@@ -93,9 +93,9 @@ def training_batches(
       seed: everything random follows from it.
       augment: whether to flip and crop.
       scale: the training set's standardisation.
-      share: the part of each batch to deliver. What a batch is does not depend on it.
+      share: the part of each batch to deliver, by default all. What a batch is does not depend on it.
     """
-    steps_per_epoch = -(-examples // batch_size)
+    share, steps_per_epoch = share or Share(), -(-examples // batch_size)
     with tf.device("/cpu:0"), tf.name_scope("input"):
         images = tf.placeholder(tf.uint8, (examples,) + tuple(shape), "all_images")
         labels = tf.placeholder(tf.int32, [examples], "all_labels")
@@ -143,7 +143,7 @@ def augmented(
     first: tf.Tensor = 0,
     last: Optional[tf.Tensor] = None,
 ) -> tf.Tensor:
-    """Images number `indices[first:last]`, standardised, each flipped or not, zero-padded by 4 and cropped to its size at random.
+    """Images number `indices[first:last]`, standardised, each flipped or not, zero-padded by 4 and cropped at random.
 
     One gather does it all: each pixel of the result knows the pixel it comes from. What lies in the padding is 0 after
     standardisation, as in the original.
