@@ -53,6 +53,19 @@ def broadcast(x: tf.Tensor, group: Group, instance: str, is_sender: bool) -> tf.
     return tf.raw_ops.CollectiveBcastRecv(T=x.dtype, shape=x.shape, **keys)
 
 
+def broadcast_variables(variables: List[tf.Variable], workers: int, is_sender: bool) -> tf.Operation:
+    """Gives every worker the sender's values, to the bit."""
+    group, ops = Group("variables", workers), []
+    for dtype in sorted({variable.dtype.base_dtype.name for variable in variables}):
+        same = [variable for variable in variables if variable.dtype.base_dtype.name == dtype]
+        values = packed(
+            [variable.read_value() for variable in same],
+            lambda x, name, dtype=dtype: broadcast(x, group, "%s %s" % (dtype, name), is_sender),
+        )
+        ops += [variable.assign(value, read_value=False) for variable, value in zip(same, values)]
+    return tf.group(*ops)
+
+
 def packed(tensors: List[tf.Tensor], transfer: Callable[[tf.Tensor, str], tf.Tensor]) -> List[tf.Tensor]:
     """Applies `transfer(buffer, name)` to the tensors laid end to end in few large buffers, one after another.
 

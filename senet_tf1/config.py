@@ -126,6 +126,22 @@ FIELDS = (
         "Micro-batches of --batch_size for one update: the same as a batch so many times as large.",
         minimum=1,
     ),
+    Field(
+        "worker_hosts",
+        str,
+        None,
+        "Addresses of all workers, the chief's first: host1:port,host2:port. The environment's TF_CONFIG says the same.",
+    ),
+    Field("task_index", int, None, "Which of --worker_hosts this one is.", minimum=0),
+    Field("startup_timeout", float, 120.0, "Seconds to wait for the other workers at the start.", minimum=1.0),
+    Field(
+        "worker_timeout",
+        float,
+        30.0,
+        "Seconds without an answer after which a worker is lost and all others end.",
+        minimum=2.0,
+        maximum=55.0,
+    ),
     Field("optimizer", str, "momentum", "momentum (Nesterov's), the original's.", ("momentum",)),
     Field(
         "learning_rate",
@@ -278,6 +294,7 @@ def other_differences(ours: Config, recorded: Dict[str, Any]) -> List[str]:
 
 def _differences(ours: Config, recorded: Dict[str, Any], network: bool) -> List[str]:
     bookkeeping = ("mode", "recipe", "data_dir", "model_dir", "eval_batch_size", "device", "resume", "init_from")
+    bookkeeping += ("worker_hosts", "task_index", "startup_timeout", "worker_timeout", "num_gpus", "variable_device")
     bookkeeping += ("checkpoint", "checkpoint_minutes", "json", "train_epochs", "train_steps")
     return [
         "--%s was %s in this run and is now %s" % (field.name, recorded[field.name], getattr(ours, field.name))
@@ -330,6 +347,8 @@ def _combinations(values: Dict[str, Any], given: Dict[str, Any]) -> List[str]:
         problems.append(
             "--sync_batch_norm and --freeze_batch_norm: a batch norm uses the batch or its averages, not both"
         )
+    if (values["worker_hosts"] is None) != (values["task_index"] is None):
+        problems.append("--worker_hosts and --task_index go together")
     if values["json"] and values["mode"] != "predict":
         problems.append("--json: only --mode=predict prints JSON")
     return problems

@@ -27,3 +27,7 @@ class CheckpointError(SenetError):
 
 class NumericsError(SenetError):
     """A loss or a gradient that is NaN or infinite."""
+
+
+class WorkerError(SenetError):
+    """A worker that is missing, was lost, or broke a step."""

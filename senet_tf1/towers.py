@@ -59,6 +59,18 @@ class Towers:
         with tf.device(self._variable_device):
             return [collectives.packed(shares[0], lambda x, name: collectives.all_reduce(x, group, name))]
 
+    def broadcast(self, variables: List[tf.Variable]) -> tf.Operation:
+        """Gives every worker the chief's values."""
+        if self.workers == 1:
+            return tf.no_op()
+        with tf.device(self._variable_device):
+            return collectives.broadcast_variables(variables, self.workers, is_sender=self.worker == 0)
+
+    def agree(self, wish: tf.Tensor) -> tf.Tensor:
+        """The sum of a number over all workers, float32 []."""
+        with tf.device(self._variable_device):
+            return collectives.all_reduce(wish, collectives.Group("gradients", self.workers), "agree")
+
     def own(self, variable: tf.Variable, unused_number: int) -> tf.Variable:
         """The copy of the variable that replica `number` of this worker trains on."""
         return variable

@@ -9,9 +9,9 @@ import math
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from senet_tf1 import checkpoint, data, devices, evaluate, graph, layers, logs, run_dir, schedules, towers
+from senet_tf1 import checkpoint, cluster, data, devices, evaluate, graph, layers, logs, run_dir, schedules, towers
 from senet_tf1.compat import tf
 from senet_tf1.config import Config
 from senet_tf1.data import pipeline
@@ -61,19 +61,73 @@ def train(config: Config, report: Report = print) -> Outcome:
     Raises:
       SenetError: says what was wrong and what to do; nothing was written if it is about the configuration.
     """
-    run_dir.check(config, report)
+    place = cluster.find(config, os.environ)
+    if place is None or place.index == 0:
+        run_dir.check(config, report)
     chosen = devices.choose(config.device, config.num_gpus, report)
-    replication = towers.Towers(chosen, devices.for_variables(config.variable_device, chosen))
+    session_config = devices.session_config(chosen)
+    if place is None:
+        return _train(config, _towers(config, chosen), "", session_config, report)
+    workers = cluster.Workers(place, config, session_config, report)
+    try:
+        outcome = _train(config, _towers(config, chosen, place), workers.target, session_config, report)
+    except NumericsError:
+        workers.leave()  # all workers see the same numbers and end alike
+        raise
+    except tf.errors.OpError as error:
+        raise workers.explain(error) from error
+    workers.leave()
+    return outcome
+
+
+def _towers(config: Config, chosen: List[str], place: Optional[cluster.Cluster] = None) -> towers.Towers:
+    variable_device = devices.for_variables(config.variable_device, chosen)
+    if place is None:
+        return towers.Towers(chosen, variable_device)
+    prefix = place.device()
+    return towers.Towers(
+        [prefix + device for device in chosen], prefix + variable_device, len(place.hosts), place.index
+    )
+
+
+def _train(
+    config: Config, replication: towers.Towers, target: str, session_config: tf.ConfigProto, report: Report
+) -> Outcome:
+    """Trains in a session of `target`, "" for one in this process."""
     dataset = data.load(config.dataset, config.data_dir, report)
-    run_dir.check_data(config, dataset)
+    if replication.worker == 0:
+        run_dir.check_data(config, dataset)
     if config.train_examples:
         dataset = dataset._replace(train=data.subset(dataset.train, config.train_examples, len(dataset.class_names)))
-    with tf.Graph().as_default(), tf.device(chosen[0]):
+    _announce(config, replication, report)
+    with tf.Graph().as_default(), tf.device(replication.devices[0]):
         tf.set_random_seed(config.seed)
         trainer = Trainer(config, dataset, replication, report)
-        with tf.Session(config=devices.session_config(chosen)) as session, StopRequest() as stop:
+        with tf.Session(target, config=session_config) as session, StopRequest() as stop:
             trainer.start(session)
             return trainer.loop(session, stop)
+
+
+def _announce(config: Config, replication: towers.Towers, report: Report) -> None:
+    """Who computes how much of an update."""
+    replicas = replication.workers * len(replication.devices)
+    if replicas * config.accumulation_steps > 1:
+        sizes = [config.batch_size // replicas + (index < config.batch_size % replicas) for index in range(replicas)]
+        report(
+            "an update is %d examples: %d micro-batches of %d, %s to the %d replicas (workers: %d, devices of this "
+            "one: %s)"
+            % (
+                config.update_examples(),
+                config.accumulation_steps,
+                config.batch_size,
+                " + ".join(str(size) for size in sizes),
+                replicas,
+                replication.workers,
+                ", ".join(replication.devices),
+            )
+        )
+    rate = config.base_learning_rate()
+    report("base learning rate %g (--scale_learning_rate=%s)" % (rate, config.scale_learning_rate))
 
 
 class Trainer:
@@ -81,7 +135,7 @@ class Trainer:
 
     def __init__(self, config: Config, dataset: data.Dataset, replication: towers.Towers, report: Report):
         """Builds the graph in the current default graph."""
-        self.config, self.dataset, self.report = config, dataset, report
+        self.config, self.dataset, self.replication, self.report = config, dataset, replication, report
         self.examples = len(dataset.train.labels)
         self.steps_per_epoch = config.steps_per_epoch(self.examples)
         self.total_steps = config.total_steps(self.examples)
@@ -100,6 +154,10 @@ class Trainer:
         self.saver = tf.train.Saver(max_to_keep=None, save_relative_paths=True)
         self.initializer = tf.group(tf.global_variables_initializer(), tf.local_variables_initializer())
         self.assigner = checkpoint.Assigner(network)
+        self.is_chief = replication.worker == 0
+        self.broadcast = replication.broadcast(tf.global_variables())
+        self.agreed = replication.agree(self.graph.stop)
+        self.stopping = False
         self.step = 0
         self.test = None  # type: Optional[Dict[str, Any]]
         for name in self.graph.without_gradient:
@@ -111,45 +169,57 @@ class Trainer:
         """Sets the variables, opens the files, starts the input. What it refuses, it refuses before writing."""
         tf.get_default_graph().finalize()
         session.run(self.initializer)
-        restored = checkpoint.restore_newest(self.saver, session, self.checkpoints, self.report)
-        if restored is not None:
-            self.step = restored
+        if self.is_chief:
+            self._restore(session)
+        session.run(self.broadcast)
+        self.step = int(session.run(self.graph.global_step))
+        if self.step:
             self.report("resumed from step %d of %d" % (self.step, self.total_steps))
-            if self.config.init_from:
-                self.report("NOTE: --init_from is not used: the run goes on from its own checkpoint")
-        elif self.config.init_from:
-            self._init_from(session)
-        run_dir.write(self.config, self.dataset, self.scale)
-        self.log = logs.RunLog(self.config.model_dir, self.step, self.step // self.steps_per_epoch)
-        self.progress = logs.Progress(self.step, self.total_steps, self.config.log_every)
+        if self.is_chief:
+            run_dir.write(self.config, self.dataset, self.scale)
+            self.log = logs.RunLog(self.config.model_dir, self.step, self.step // self.steps_per_epoch)
+            self.progress = logs.Progress(self.step, self.total_steps, self.config.log_every)
         self._start_batches(session)
 
     def loop(self, session: tf.Session, stop: StopRequest) -> Outcome:
         """Steps until the end or a stop; the checkpoint of the last step is there when it returns."""
         saved_at = time.monotonic()
         self._end_of_epoch(session, stop)
-        while self.step < self.total_steps and not stop():
-            self._train_step(session)
+        while self.step < self.total_steps and not self.stopping:
+            self._train_step(session, stop)
             if self.step % self.config.log_every == 0 or self._at_boundary():
                 self._log(session)
             minutes = (time.monotonic() - saved_at) / 60.0
-            if self._at_boundary() or stop() or minutes >= self.config.checkpoint_minutes:
+            if self._at_boundary() or self.stopping or minutes >= self.config.checkpoint_minutes:
                 self._save(session)
                 self._end_of_epoch(session, stop)
                 saved_at = time.monotonic()
-        self.progress.close()
-        self.log.close()
+        if self.is_chief:
+            self.progress.close()
+            self.log.close()
         return Outcome(self.step, self.step < self.total_steps, self.test)
 
-    def _train_step(self, session: tf.Session) -> None:
+    def _restore(self, session: tf.Session) -> None:
+        """The chief's part of the start: the newest checkpoint, or initial values from another."""
+        restored = checkpoint.restore_newest(self.saver, session, self.checkpoints, self.report)
+        if restored is None and self.config.init_from:
+            self._init_from(session)
+        elif self.config.init_from:
+            self.report("NOTE: --init_from is not used: the run goes on from its own checkpoint")
+
+    def _train_step(self, session: tf.Session, stop: StopRequest) -> None:
+        """One update. Where there are several workers, it also says whether any of them was asked to stop."""
         started = time.monotonic()
         rate = self._learning_rate()
         for _ in range(self.config.accumulation_steps - 1):
             session.run(self.graph.accumulate)
-        fetches = [self.graph.loss, self.graph.accuracy, self.graph.gradient_norm, self.graph.update]
-        loss, accuracy, norm, _ = session.run(fetches, {self.graph.learning_rate: rate})
+        built = self.graph
+        fetches = [built.loss, built.accuracy, built.gradient_norm, built.stops, built.update]
+        feeds = {built.learning_rate: rate, built.stop: float(stop())}
+        loss, accuracy, norm, stops, _ = session.run(fetches, feeds)
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise NumericsError(self._what_went_wrong(session, loss, norm))
+        self.stopping = stops > 0 or (self.replication.workers == 1 and stop())
         self.last = {"learning_rate": rate, "gradient_norm": float(norm)}
         first = self.step % self.steps_per_epoch * self.config.update_examples()
         images = min(self.config.update_examples(), self.examples - first)
@@ -157,7 +227,8 @@ class Trainer:
         self.step += 1
         self.window_seconds += seconds
         self.window_images += images
-        self.progress.update(self.step, self._epoch(), float(loss), float(accuracy), images / seconds)
+        if self.is_chief:
+            self.progress.update(self.step, self._epoch(), float(loss), float(accuracy), images / seconds)
 
     def _learning_rate(self) -> float:
         config = self.config
@@ -175,6 +246,8 @@ class Trainer:
         """A line of metrics over the steps since the last one."""
         loss, accuracy = self._means(session, "window")
         session.run(self.graph.resets["window"])
+        if not self.is_chief:
+            return
         self.log.metrics(
             {
                 "split": "train",
@@ -199,15 +272,22 @@ class Trainer:
     def _save(self, session: tf.Session) -> None:
         if not session.run(self.graph.checks.variables_finite):
             raise NumericsError("step %d left weights that are not finite; %s" % (self.step, self._advice()))
+        if not self.is_chief:
+            return
         checkpoint.save(self.saver, session, self.checkpoints, self.step)
         checkpoint.prune(self.checkpoints, logs.best_step(self.config.model_dir))
 
     def _end_of_epoch(self, session: tf.Session, stop: StopRequest) -> None:
-        """Evaluates and logs, if an epoch or the run is over. Safe to repeat: a resumed run starts with it."""
-        if not self._at_boundary() or (self._evaluates() and not self._evaluate_and_log(session, stop)):
+        """Evaluates and logs, if an epoch or the run is over. Safe to repeat: a resumed run starts with it.
+
+        The chief evaluates and the other workers wait for it. A stop that comes meanwhile is agreed on at its end.
+        """
+        if not self._at_boundary():
             return
-        if self.step % self.steps_per_epoch == 0:
-            session.run(self.graph.resets["epoch"])
+        if not (self.is_chief and self._evaluates()) or self._evaluate_and_log(session, stop):
+            if self.step % self.steps_per_epoch == 0:
+                session.run(self.graph.resets["epoch"])
+        self.stopping = self.stopping or session.run(self.agreed, {self.graph.stop: float(stop())}) > 0
 
     def _evaluates(self) -> bool:
         """Whether the epoch that has just ended is one that is evaluated."""
