@@ -7,7 +7,7 @@ import json
 import socket
 import time
 import zlib
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -31,6 +31,11 @@ class Cluster(NamedTuple):
     def name(self, index: int) -> str:
         """For people: number and address of a worker."""
         return "worker %d (%s)" % (index, self.hosts[index])
+
+    def tf_config(self) -> str:
+        """As the value of TF_CONFIG."""
+        task = {"type": "worker", "index": self.index}
+        return json.dumps({"cluster": {"worker": list(self.hosts)}, "task": task})
 
     def device(self) -> str:
         """The prefix of this worker's devices."""
@@ -193,7 +198,9 @@ def _wait_for_ports(cluster: Cluster, deadline: float) -> None:
         for index in sorted(missing):
             host, _, port = cluster.hosts[index].rpartition(":")
             try:
-                socket.create_connection((host, int(port)), timeout=max(0.1, min(2.0, deadline - time.monotonic()))).close()
+                socket.create_connection(
+                    (host, int(port)), timeout=max(0.1, min(2.0, deadline - time.monotonic()))
+                ).close()
                 missing.discard(index)
             except OSError as error:
                 reasons[index] = str(error)

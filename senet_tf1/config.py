@@ -100,6 +100,21 @@ FIELDS = (
     Field("train_epochs", int, 100, "Passes over the training set.", minimum=1),
     Field("train_steps", int, None, "Steps (updates) to train for; wins over --train_epochs.", minimum=1),
     Field("num_gpus", int, 1, "Replicas on this machine: GPUs, or where there is none CPU devices.", minimum=1),
+    Field(
+        "strategy",
+        str,
+        "towers",
+        "How replicas run: towers (on one set of variables, and over workers); mirrored and multi_worker_mirrored "
+        "(tf.distribute's, a copy of the variables each).",
+        ("towers", "mirrored", "multi_worker_mirrored"),
+    ),
+    Field(
+        "all_reduce",
+        str,
+        "auto",
+        "mirrored: how gradients are added up: nccl (GPUs), hierarchical, one_device, or auto, TensorFlow's choice.",
+        ("auto", "nccl", "hierarchical", "one_device"),
+    ),
     Field("device", str, "auto", "gpu, cpu, or auto: GPUs if there are any.", ("auto", "gpu", "cpu")),
     Field(
         "variable_device",
@@ -141,6 +156,13 @@ FIELDS = (
         "Seconds without an answer after which a worker is lost and all others end.",
         minimum=2.0,
         maximum=55.0,
+    ),
+    Field(
+        "recompute",
+        bool,
+        False,
+        "Compute the activations of each block again in the backward pass instead of keeping them: less memory, a "
+        "third more work.",
     ),
     Field("optimizer", str, "momentum", "momentum (Nesterov's), the original's.", ("momentum",)),
     Field(
@@ -294,7 +316,16 @@ def other_differences(ours: Config, recorded: Dict[str, Any]) -> List[str]:
 
 def _differences(ours: Config, recorded: Dict[str, Any], network: bool) -> List[str]:
     bookkeeping = ("mode", "recipe", "data_dir", "model_dir", "eval_batch_size", "device", "resume", "init_from")
-    bookkeeping += ("worker_hosts", "task_index", "startup_timeout", "worker_timeout", "num_gpus", "variable_device")
+    bookkeeping += (
+        "worker_hosts",
+        "task_index",
+        "startup_timeout",
+        "worker_timeout",
+        "num_gpus",
+        "variable_device",
+        "strategy",
+        "all_reduce",
+    )
     bookkeeping += ("checkpoint", "checkpoint_minutes", "json", "train_epochs", "train_steps")
     return [
         "--%s was %s in this run and is now %s" % (field.name, recorded[field.name], getattr(ours, field.name))
@@ -347,6 +378,11 @@ def _combinations(values: Dict[str, Any], given: Dict[str, Any]) -> List[str]:
         problems.append(
             "--sync_batch_norm and --freeze_batch_norm: a batch norm uses the batch or its averages, not both"
         )
+    problems += [
+        "--%s: only --strategy=%s has it" % (name, strategy)
+        for name, strategy in (("all_reduce", "mirrored"), ("variable_device", "towers"))
+        if values[name] != "auto" and values["strategy"] != strategy
+    ]
     if (values["worker_hosts"] is None) != (values["task_index"] is None):
         problems.append("--worker_hosts and --task_index go together")
     if values["json"] and values["mode"] != "predict":

@@ -172,6 +172,7 @@ def _slice(config: Config, replication, batch: Batch, number: int):
         weight=weight,
         sync_batch_norm=config.sync_batch_norm,
         freeze_batch_norm=config.freeze_batch_norm,
+        recompute=config.recompute,
     )
     return replica, batch.images[rows], batch.labels[rows]
 

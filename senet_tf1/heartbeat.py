@@ -1,17 +1,18 @@
 """Noticing that a worker died or stopped answering, which TensorFlow's collectives may wait for for ever.
 
 Each worker holds a connection to the chief over which both say that they are alive, once a second. Who closes it
-without a goodbye, or is silent for too long, is lost; the chief tells everybody who it was, and all end at once, without
-saving: the last checkpoint stands.
+without a goodbye, or is silent for too long, is lost; the chief tells everybody who it was, and all end at once,
+without saving: the last checkpoint stands.
 """
 
+import contextlib
 import os
 import random
 import socket
 import sys
 import threading
 import time
-from typing import Dict, Optional, Sequence, TextIO, Tuple
+from typing import Optional, Sequence, TextIO, Tuple
 
 _BEAT_SECONDS = 1.0
 _ALIVE, _BYE, _LOST = "alive", "bye", "lost"
@@ -143,7 +144,6 @@ class Pulse:
 
 
 def _send(connection: socket.socket, line: str) -> None:
-    try:
+    # Where it fails, whoever reads from the same connection finds out, and says who is lost.
+    with contextlib.suppress(OSError):
         connection.sendall((line + "\n").encode())
-    except OSError:
-        pass  # whoever reads from the same connection finds out, and says who it is

@@ -1,5 +1,6 @@
-"""Starts several workers on this machine, to try out what several machines do: `python -m senet_tf1.launch --workers 2 --
---arch=se_resnext --dataset=sample`.
+"""Starts several workers on this machine, to try out what several machines do.
+
+    python -m senet_tf1.launch --workers 2 -- --arch=se_resnext --dataset=sample
 
 Each worker is the plain command with its own TF_CONFIG, on a free port; their output is joined, each line with its
 worker's number. Between machines start the same command with such a TF_CONFIG yourself (docs/distributed.md).

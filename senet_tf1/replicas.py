@@ -24,6 +24,7 @@ class Replica(NamedTuple):
     weight: tf.Tensor  # 1, or 0 where the replica has no example of its own and was lent one, float32 []
     sync_batch_norm: bool  # normalise by the statistics of all replicas together
     freeze_batch_norm: bool = False  # batch norm as in inference mode
+    recompute: bool = False  # forget the activations of blocks and compute them again for the gradient
     recomputing: bool = False  # a second forward pass: the batch's moments were recorded in the first
 
 

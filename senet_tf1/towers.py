@@ -26,6 +26,10 @@ class Towers:
         self.workers, self.worker = workers, worker
         self.update_devices = [variable_device]  # one for each copy of the variables
 
+    def update_session_config(self, session_config: tf.ConfigProto) -> tf.ConfigProto:
+        """Nothing is needed beyond what every run has."""
+        return session_config
+
     @contextlib.contextmanager
     def scope(self) -> Iterator[None]:
         """Within it, variables are created on the variable device."""

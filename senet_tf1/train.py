@@ -9,15 +9,30 @@ import math
 import os
 import signal
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
-from senet_tf1 import checkpoint, cluster, data, devices, evaluate, graph, layers, logs, run_dir, schedules, towers
+from senet_tf1 import (
+    checkpoint,
+    cluster,
+    compat,
+    data,
+    devices,
+    evaluate,
+    graph,
+    layers,
+    logs,
+    run_dir,
+    schedules,
+    strategies,
+    towers,
+)
 from senet_tf1.compat import tf
 from senet_tf1.config import Config
 from senet_tf1.data import pipeline
-from senet_tf1.errors import NumericsError
+from senet_tf1.errors import ConfigError, NumericsError
 
 Report = Callable[[str], None]
+Replication = Union[towers.Towers, strategies.Mirrored]
 
 
 class Outcome(NamedTuple):
@@ -65,12 +80,16 @@ def train(config: Config, report: Report = print) -> Outcome:
     if place is None or place.index == 0:
         run_dir.check(config, report)
     chosen = devices.choose(config.device, config.num_gpus, report)
+    _check_strategy(config, chosen, place)
     session_config = devices.session_config(chosen)
     if place is None:
-        return _train(config, _towers(config, chosen), "", session_config, report)
-    workers = cluster.Workers(place, config, session_config, report)
+        return _train(config, _replication(config, chosen, None), "", session_config, report)
+    if config.strategy == "multi_worker_mirrored":
+        os.environ["TF_CONFIG"] = place.tf_config()  # where the strategy looks; --worker_hosts may have said it
+    replication = _replication(config, chosen, place)
+    workers = cluster.Workers(place, config, replication.update_session_config(session_config), report)
     try:
-        outcome = _train(config, _towers(config, chosen, place), workers.target, session_config, report)
+        outcome = _train(config, replication, workers.target, workers.session_config, report)
     except NumericsError:
         workers.leave()  # all workers see the same numbers and end alike
         raise
@@ -80,18 +99,49 @@ def train(config: Config, report: Report = print) -> Outcome:
     return outcome
 
 
-def _towers(config: Config, chosen: List[str], place: Optional[cluster.Cluster] = None) -> towers.Towers:
-    variable_device = devices.for_variables(config.variable_device, chosen)
+def _check_strategy(config: Config, chosen: List[str], place: Optional[cluster.Cluster]) -> None:
+    """Refuses combinations that can't work, before anything is written."""
+    if config.strategy == "mirrored" and place is not None:
+        raise ConfigError(
+            "--strategy=mirrored is for one machine, and TF_CONFIG or --worker_hosts names %d workers: take "
+            "multi_worker_mirrored or towers" % len(place.hosts)
+        )
+    if config.recompute and config.strategy != "towers" and compat.tensorflow_version() < "2":
+        raise ConfigError(
+            "--recompute with --strategy=%s: TensorFlow 1.15's custom gradients do not know a strategy's variables; "
+            "take --strategy=towers" % config.strategy
+        )
+    if config.strategy != "multi_worker_mirrored":
+        return
     if place is None:
-        return towers.Towers(chosen, variable_device)
-    prefix = place.device()
-    return towers.Towers(
-        [prefix + device for device in chosen], prefix + variable_device, len(place.hosts), place.index
-    )
+        raise ConfigError(
+            "--strategy=multi_worker_mirrored needs at least two workers in TF_CONFIG or --worker_hosts; on one "
+            "machine take mirrored"
+        )
+    available = len(compat.gpus()) if chosen[0].startswith("/gpu") else 1
+    if len(chosen) != available:
+        raise ConfigError(
+            "--num_gpus=%d: MultiWorkerMirroredStrategy takes all GPUs of a worker, or one CPU device, and there %s %d:"
+            " hide others by CUDA_VISIBLE_DEVICES, or take --strategy=towers"
+            % (len(chosen), "is" if available == 1 else "are", available)
+        )
+
+
+def _replication(config: Config, chosen: List[str], place: Optional[cluster.Cluster]) -> Replication:
+    """How replicas run, as configured."""
+    if place is None:
+        if config.strategy == "mirrored":
+            return strategies.mirrored(chosen, config.all_reduce)
+        return towers.Towers(chosen, devices.for_variables(config.variable_device, chosen))
+    own = [place.device() + device for device in chosen]
+    if config.strategy == "multi_worker_mirrored":
+        return strategies.multi_worker(own, len(place.hosts), place.index)
+    variable_device = place.device() + devices.for_variables(config.variable_device, chosen)
+    return towers.Towers(own, variable_device, len(place.hosts), place.index)
 
 
 def _train(
-    config: Config, replication: towers.Towers, target: str, session_config: tf.ConfigProto, report: Report
+    config: Config, replication: Replication, target: str, session_config: tf.ConfigProto, report: Report
 ) -> Outcome:
     """Trains in a session of `target`, "" for one in this process."""
     dataset = data.load(config.dataset, config.data_dir, report)
@@ -108,7 +158,7 @@ def _train(
             return trainer.loop(session, stop)
 
 
-def _announce(config: Config, replication: towers.Towers, report: Report) -> None:
+def _announce(config: Config, replication: Replication, report: Report) -> None:
     """Who computes how much of an update."""
     replicas = replication.workers * len(replication.devices)
     if replicas * config.accumulation_steps > 1:
@@ -133,7 +183,7 @@ def _announce(config: Config, replication: towers.Towers, report: Report) -> Non
 class Trainer:
     """The graph of a training run, and the state of its loop."""
 
-    def __init__(self, config: Config, dataset: data.Dataset, replication: towers.Towers, report: Report):
+    def __init__(self, config: Config, dataset: data.Dataset, replication: Replication, report: Report):
         """Builds the graph in the current default graph."""
         self.config, self.dataset, self.replication, self.report = config, dataset, replication, report
         self.examples = len(dataset.train.labels)
@@ -150,8 +200,11 @@ class Trainer:
         )
         batch = graph.Batch(self.batches.images, self.batches.labels, self.batches.total, self.batches.part)
         self.graph = graph.training(config, batch, len(dataset.class_names), replication)
+        # A checkpoint holds one copy of each variable, under its own name, whatever runs the replicas.
+        first = {variable.op.name: replication.copies(variable)[0] for variable in tf.global_variables()}
+        self.saver = tf.train.Saver(first, max_to_keep=None, save_relative_paths=True)
         network = tf.trainable_variables() + [v for m in tf.get_collection(layers.MOMENTS) for v in m[:3]]
-        self.saver = tf.train.Saver(max_to_keep=None, save_relative_paths=True)
+        network = [first[name] for name in sorted({variable.op.name for variable in network})]
         self.initializer = tf.group(tf.global_variables_initializer(), tf.local_variables_initializer())
         self.assigner = checkpoint.Assigner(network)
         self.is_chief = replication.worker == 0
@@ -284,9 +337,9 @@ class Trainer:
         """
         if not self._at_boundary():
             return
-        if not (self.is_chief and self._evaluates()) or self._evaluate_and_log(session, stop):
-            if self.step % self.steps_per_epoch == 0:
-                session.run(self.graph.resets["epoch"])
+        done = not (self.is_chief and self._evaluates()) or self._evaluate_and_log(session, stop)
+        if done and self.step % self.steps_per_epoch == 0:
+            session.run(self.graph.resets["epoch"])
         self.stopping = self.stopping or session.run(self.agreed, {self.graph.stop: float(stop())}) > 0
 
     def _evaluates(self) -> bool:

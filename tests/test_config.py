@@ -62,7 +62,7 @@ class TestMistakes:
             ({"batch_size": "12"}, "--batch_size='12': expected int"),
             ({"batch_size": True}, "--batch_size=True: expected int"),
             ({"data_dir": ""}, "--data_dir is empty"),
-            ({"num_gpus": 2}, "--num_gpus=2: expected at most 1"),
+            ({"num_gpus": 0}, "--num_gpus=0: expected at least 1"),
             ({"speed": 1}, "unknown settings: speed"),
             ({"arch": "se_inception_v4", "cardinality": 4}, "se_inception_v4 has no such option; se_resnext have"),
             ({"conv_bias": 1.0}, "se_resnext has no such option"),

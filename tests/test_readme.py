@@ -24,7 +24,9 @@ def commands(path="README.md"):
     return [shlex.split(line.split("run_cifar10.py", 1)[1]) for line in lines if "run_cifar10.py " in line]
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/training.md", "docs/performance.md", "docs/old_stacks.md"])
+@pytest.mark.parametrize(
+    "path", ["README.md", "docs/training.md", "docs/performance.md", "docs/old_stacks.md", "docs/distributed.md"]
+)
 def test_every_flag_exists_and_every_value_is_taken(path):
     for arguments in commands(path):
         values = absl_flags.FlagValues()

@@ -45,7 +45,7 @@ def assert_same(one, other, tolerance=1e-5):
 class TestAccumulation:
     """Micro-batches are the same examples, flips, crops and dropout as one batch so many times as large."""
 
-    @pytest.mark.parametrize("steps,number", [(2, 1), (4, 1), (2, 3)])
+    @pytest.mark.parametrize("steps,number", [(4, 1), (2, 3)])
     def test_is_a_larger_batch(self, steps, number):
         whole = train(1, batch_size=20, freeze_batch_norm=True)
         parts = train(number, batch_size=20 // steps, accumulation_steps=steps, freeze_batch_norm=True)
@@ -80,7 +80,7 @@ class TestBatchNormAverages:
         values = values[part].reshape(-1, values.shape[-1])
         return values.mean(axis=0), values.var(axis=0, ddof=1)
 
-    @pytest.mark.parametrize("number,accumulation_steps", [(1, 1), (2, 1), (3, 1), (1, 4), (2, 2)])
+    @pytest.mark.parametrize("number,accumulation_steps", [(1, 1), (3, 1), (2, 2)])
     @pytest.mark.parametrize("bn_update", ["mean", "first"])
     def test_move_once_by_the_joint_statistics_or_the_first_part_s(self, number, accumulation_steps, bn_update):
         _, found = train(
@@ -98,7 +98,7 @@ class TestBatchNormAverages:
         _, found = train(2, batch_size=20, freeze_batch_norm=True)
         assert not found["stem/bn/moving_mean"].any() and found["stem/bn/local_step"] == 0
 
-    @pytest.mark.parametrize("number,accumulation_steps", [(1, 1), (3, 1), (1, 4), (2, 2)])
+    @pytest.mark.parametrize("number,accumulation_steps", [(3, 1), (2, 2)])
     def test_and_nothing_moves_on_a_step_that_is_not_finite(self, number, accumulation_steps):
         """A NaN in one slice of one micro-batch holds everything still, and the next update starts afresh."""
         with tf.Graph().as_default(), tf.Session(config=CPUS) as session:

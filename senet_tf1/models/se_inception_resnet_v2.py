@@ -3,7 +3,7 @@
 Paper and deviations: see `inception.py`.
 """
 
-from senet_tf1 import layers
+from senet_tf1 import layers, recompute
 from senet_tf1.blocks import conv_relu, squeeze_excite
 from senet_tf1.compat import tf
 from senet_tf1.models import inception
@@ -60,12 +60,16 @@ def se_inception_resnet_v2(
 
 def _residual_block(paths, x, is_training, reduction_ratio, se_position):
     """`x + 0.1 * residual`, batch norm, ReLU; squeeze-and-excitation on the result or on the residual."""
-    residual = tf.concat(paths(x), axis=3)
-    residual = layers.conv2d(residual, layers.static_channels(x), 1, use_bias=True, name="conv")
-    if se_position == "residual":
-        residual = squeeze_excite(residual, reduction_ratio, use_bias=True)
-    x = inception.bn_relu(x + RESIDUAL_SCALE * residual, is_training)
-    return squeeze_excite(x, reduction_ratio, use_bias=True) if se_position == "block" else x
+
+    def block(x):
+        residual = tf.concat(paths(x), axis=3)
+        residual = layers.conv2d(residual, layers.static_channels(x), 1, use_bias=True, name="conv")
+        if se_position == "residual":
+            residual = squeeze_excite(residual, reduction_ratio, use_bias=True)
+        x = inception.bn_relu(x + RESIDUAL_SCALE * residual, is_training)
+        return squeeze_excite(x, reduction_ratio, use_bias=True) if se_position == "block" else x
+
+    return recompute.block(block, x)
 
 
 def _paths_a(x):

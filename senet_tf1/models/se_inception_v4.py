@@ -4,7 +4,7 @@ Paper and deviations: see `inception.py`. One more of the original's is kept: bl
 convolutions where the paper's figure 5 has a 1x7 and a 7x1.
 """
 
-from senet_tf1 import layers
+from senet_tf1 import layers, recompute
 from senet_tf1.blocks import conv_relu, squeeze_excite
 from senet_tf1.compat import tf
 from senet_tf1.models import inception
@@ -49,9 +49,13 @@ def se_inception_v4(
 
 def _block(name, paths, x, is_training, reduction_ratio):
     """Parallel paths, concatenation, batch norm, ReLU, squeeze-and-excitation."""
-    with tf.variable_scope(name):
+
+    def block(x):
         x = inception.bn_relu(tf.concat(paths(x), axis=3), is_training)
         return squeeze_excite(x, reduction_ratio, use_bias=True)
+
+    with tf.variable_scope(name):
+        return recompute.block(block, x)
 
 
 def _paths_a(x):

@@ -9,7 +9,7 @@ four times as fast. Deviations from [1] and [2] that the original makes and this
 every stage; a shortcut that changes shape is average-pooled and zero-padded instead of projected.
 """
 
-from senet_tf1 import layers
+from senet_tf1 import layers, recompute
 from senet_tf1.blocks import squeeze_excite
 from senet_tf1.compat import tf
 
@@ -49,11 +49,16 @@ def se_resnext(
             for block in range(1, blocks + 1):
                 with tf.variable_scope("block%d" % block):
                     strides = 2 if filters == 2 * layers.static_channels(x) else 1
-                    residual = _residual(x, filters, strides, is_training, cardinality, depth, reduction_ratio)
-                    x = tf.nn.relu(residual + _shortcut(x, filters, strides))
+                    sizes = (filters, strides, is_training, cardinality, depth, reduction_ratio)
+                    x = recompute.block(lambda x, sizes=sizes: _block(x, *sizes), x)
     with tf.variable_scope("head"):
         x = layers.dropout(layers.global_avg_pool(x), dropout_rate, is_training)
         return layers.dense(x, num_classes, use_bias=False, name="fc")
+
+
+def _block(x, filters, strides, is_training, cardinality, depth, reduction_ratio):
+    residual = _residual(x, filters, strides, is_training, cardinality, depth, reduction_ratio)
+    return tf.nn.relu(residual + _shortcut(x, filters, strides))
 
 
 def _residual(x, filters, strides, is_training, cardinality, depth, reduction_ratio):
