@@ -145,7 +145,7 @@ FIELDS = (
         "worker_hosts",
         str,
         None,
-        "Addresses of all workers, the chief's first: host1:port,host2:port. The environment's TF_CONFIG says the same.",
+        "Addresses of all workers, the chief's first: host1:port,host2:port. TF_CONFIG says the same.",
     ),
     Field("task_index", int, None, "Which of --worker_hosts this one is.", minimum=0),
     Field("startup_timeout", float, 120.0, "Seconds to wait for the other workers at the start.", minimum=1.0),
