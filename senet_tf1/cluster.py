@@ -168,7 +168,13 @@ class Workers:
             )
         address = (cluster.hosts[0].rpartition(":")[0], int(found[0, 0]))
         names = [cluster.name(index) for index in range(len(found))]
-        return heartbeat.Pulse(names, cluster.index, listener, address, int(found[0, 1]), config.worker_timeout)
+        try:
+            return heartbeat.Pulse(names, cluster.index, listener, address, int(found[0, 1]), config.worker_timeout)
+        except OSError as error:
+            raise WorkerError(
+                "the chief's heartbeat can't be reached at %s:%d: %s. Does a firewall close that port?"
+                % (address + (error,))
+            ) from error
 
 
 def fingerprint(config: Config) -> int:

@@ -59,7 +59,8 @@ def _train(settings) -> int:
         )
     if outcome.stopped:
         print("stopped at step %d; the same command goes on from there" % outcome.step)
-    print("checkpoints, metrics.jsonl and logs.txt are in %s" % settings.model_dir)
+    if outcome.wrote:
+        print("checkpoints, metrics.jsonl and logs.txt are in %s" % settings.model_dir)
     return 0
 
 

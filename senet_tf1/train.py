@@ -41,6 +41,7 @@ class Outcome(NamedTuple):
     step: int  # updates made
     stopped: bool  # before its end, by a signal
     test: Optional[Dict[str, Any]]  # the last evaluation's line of metrics.jsonl
+    wrote: bool  # False for a worker that is not the chief
 
 
 class StopRequest:
@@ -250,7 +251,7 @@ class Trainer:
         if self.is_chief:
             self.progress.close()
             self.log.close()
-        return Outcome(self.step, self.step < self.total_steps, self.test)
+        return Outcome(self.step, self.step < self.total_steps, self.test, self.is_chief)
 
     def _restore(self, session: tf.Session) -> None:
         """The chief's part of the start: the newest checkpoint, or initial values from another."""

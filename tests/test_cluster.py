@@ -153,6 +153,15 @@ class TestTraining:
             np.testing.assert_allclose(ours[name], value, atol=1e-5, err_msg=name)
 
     @pytest.mark.slow
+    def test_multi_worker_mirrored_is_towers(self, tmp_path):
+        flags = ["--freeze_batch_norm", "--train_examples=94"]
+        assert finish(start(tmp_path / "towers", 2, 12, *flags))[0] == [0, 0]
+        assert finish(start(tmp_path / "mirrored", 2, 12, "--strategy=multi_worker_mirrored", *flags))[0] == [0, 0]
+        ours, theirs = weights(tmp_path / "mirrored", 12), weights(tmp_path / "towers", 12)
+        for name, value in theirs.items():
+            np.testing.assert_allclose(ours[name], value, atol=1e-5, err_msg=name)
+
+    @pytest.mark.slow
     def test_a_killed_worker_is_named_and_the_run_goes_on_to_the_bit(self, tmp_path):
         assert finish(start(tmp_path / "whole", 2, 100))[0] == [0, 0]
         for victim, lines in ((1, 6), (0, 15)):
