@@ -17,8 +17,14 @@ def mirrored(devices: Sequence[str], all_reduce: str) -> "Mirrored":
     """Replicas on the devices of one machine.
 
     Raises:
-      ConfigError: NCCL is wanted on devices that are not GPUs.
+      ConfigError: NCCL is wanted on devices that are not GPUs, or the hierarchy on an odd number of devices.
     """
+    if all_reduce == "hierarchical" and len(devices) % 2:
+        # It cuts the devices into halves and silently leaves out the odd one.
+        raise ConfigError(
+            "--all_reduce=hierarchical adds up over two halves of the replicas, and there are %d: give an even --num_gpus, "
+            "or take another --all_reduce" % len(devices)
+        )
     if all_reduce == "nccl" and not devices[0].startswith("/gpu"):
         raise ConfigError("--all_reduce=nccl: NCCL adds up on GPUs only, and the replicas are on %s" % devices[0])
     operations = {
@@ -70,6 +76,8 @@ class Mirrored:
 
     def reduce(self, shares: List[List[tf.Tensor]]) -> List[List[tf.Tensor]]:
         """The shares added up over all replicas of all workers, for each copy of the variables."""
+        if len(shares) * self.workers == 1:
+            return shares
         replicas = iter(range(len(shares)))
 
         def add_up(strategy, values):

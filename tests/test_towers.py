@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from senet_tf1 import compat, config, devices, graph, replicas, towers
+from senet_tf1 import compat, config, devices, graph, replicas, strategies, towers
 from senet_tf1.compat import tf
 from senet_tf1.errors import ConfigError
 
@@ -88,31 +88,56 @@ class TestAveraging:
 
     @pytest.mark.parametrize("number", [1, 2, 3])
     @pytest.mark.parametrize("mode", ["none", "global_norm"])
-    def test_two_steps_by_hand(self, monkeypatch, number, mode):
-        settings = config.resolve({"weight_decay": 0.25})._replace(clip_mode=mode, clip_value=3.0)
+    @pytest.mark.parametrize("micro_batches", [1, 2])
+    @pytest.mark.parametrize("kind", ["towers", "auto", "hierarchical", "one_device"])
+    def test_two_steps_by_hand(self, monkeypatch, number, mode, micro_batches, kind):
+        settings = config.resolve({"weight_decay": 0.25, "accumulation_steps": micro_batches})
+        settings = settings._replace(clip_mode=mode, clip_value=3.0)
         monkeypatch.setitem(graph.models._NETWORKS, "se_resnext", self.network)
         monkeypatch.setattr(graph, "_losses", lambda logits, unused_labels: logits[:, 0])
         monkeypatch.setattr(graph, "_ranks", lambda logits, labels: tf.zeros_like(labels))
         monkeypatch.setattr(config.Config, "model_options", lambda self: {})
-        replication = towers.Towers(["/cpu:%d" % i for i in range(number)])
-        batch = graph.Batch(tf.constant(self.X.reshape(5, 1, 1, 1)), tf.zeros([5], tf.int32))
-        built = graph.training(settings, batch, 10, replication)
+        cpus = ["/cpu:%d" % i for i in range(number)]
+        if kind == "hierarchical" and number % 2:
+            with pytest.raises(ConfigError, match="over two halves of the replicas, and there are %d" % number):
+                strategies.mirrored(cpus, kind)
+            return
+        replication = towers.Towers(cpus) if kind == "towers" else strategies.mirrored(cpus, kind)
+        images, labels, total = tf.constant(self.X.reshape(5, 1, 1, 1)), tf.zeros([5], tf.int32), tf.constant(5)
+        built = graph.training(settings, graph.Batch(images, labels, total, tf.constant(0)), 10, replication)
+        trained = [variable for v in tf.trainable_variables() for variable in replication.copies(v)]
         a, b, slots = self.A, self.B, np.zeros(2)
         assert built.without_gradient == ["unused"]
         with tf.Session(config=CPUS) as session:
-            session.run(tf.global_variables_initializer())
+            session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
             for _ in range(2):
-                fetches = [built.loss, built.gradient_norm, built.update]
-                loss, norm, _ = session.run(fetches, {built.learning_rate: 0.1})
+                for feeds in self.micro_batches(built, micro_batches, number)[:-1]:
+                    session.run(built.accumulate, feeds)
+                feeds = self.micro_batches(built, micro_batches, number)[-1]
+                feeds[built.learning_rate] = 0.1
+                loss, norm, _ = session.run([built.loss, built.gradient_norm, built.update], feeds)
                 gradient = np.array([b, a]) * 4.0 + 0.25 * np.array([a, b])
                 np.testing.assert_allclose([loss, norm], [a * b * 4.0, np.hypot(*gradient)], rtol=1e-5)
                 if mode == "global_norm":
                     gradient *= 3.0 / max(3.0, np.hypot(*gradient))
                 slots = 0.9 * slots + gradient
                 a, b = np.array([a, b]) - 0.1 * (gradient + 0.9 * slots)
-                found = session.run(tf.trainable_variables())
-                np.testing.assert_allclose(found[:2], [a, b], rtol=1e-5)
-                np.testing.assert_array_equal(found[2], [7, 7])
+                for variable, value in zip(trained, session.run(trained)):
+                    expected = {"a": a, "b": b, "unused": 7}[variable.op.name.split("/")[0]]
+                    np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+    def micro_batches(self, built, count, replicas):
+        """Feeds: all five examples at once, or the first three and the last two (with one replica; so on with more)."""
+        parts = count * replicas
+        sizes = [5 // parts + (part < 5 % parts) for part in range(parts)]
+        ends = np.cumsum([sum(sizes[part : part + replicas]) for part in range(0, parts, replicas)])
+        feeds = []
+        for number, (first, last) in enumerate(zip([0] + list(ends[:-1]), ends)):
+            first = min(first, 4)
+            own = self.X[first : max(last, first + 1)].reshape(-1, 1, 1, 1)
+            labels = np.zeros(len(own), np.int32)
+            feeds.append({built.batch.images: own, built.batch.labels: labels, built.batch.part: number * replicas})
+        return feeds
 
 
 class TestPlacement:
