@@ -22,8 +22,8 @@ def mirrored(devices: Sequence[str], all_reduce: str) -> "Mirrored":
     if all_reduce == "hierarchical" and len(devices) % 2:
         # It cuts the devices into halves and silently leaves out the odd one.
         raise ConfigError(
-            "--all_reduce=hierarchical adds up over two halves of the replicas, and there are %d: give an even --num_gpus, "
-            "or take another --all_reduce" % len(devices)
+            "--all_reduce=hierarchical adds up over two halves of the replicas, and there are %d: give an even "
+            "--num_gpus, or take another --all_reduce" % len(devices)
         )
     if all_reduce == "nccl" and not devices[0].startswith("/gpu"):
         raise ConfigError("--all_reduce=nccl: NCCL adds up on GPUs only, and the replicas are on %s" % devices[0])
