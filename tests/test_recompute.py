@@ -44,6 +44,7 @@ def test_the_inception_networks(arch):
     assert_same(lambda: None, {"arch": arch}, 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sync", [False, True])
 def test_on_two_towers(sync):
     assert_same(lambda: towers.Towers(["/cpu:0", "/cpu:1"], "/cpu:0"), dict(SMALL, sync_batch_norm=sync), 1e-4)

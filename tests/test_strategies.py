@@ -24,7 +24,6 @@ def assert_close(ours, theirs, tolerance=1e-5):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"freeze_batch_norm": True, "all_reduce": "one_device", "clip_mode": "norm", "clip_value": 0.1},
         {"freeze_batch_norm": True, "all_reduce": "hierarchical", "accumulation_steps": 2, "batch_size": 5},
     ],
 )
