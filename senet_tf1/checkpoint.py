@@ -13,7 +13,7 @@ import numpy as np
 
 from senet_tf1 import models
 from senet_tf1.compat import tf
-from senet_tf1.errors import CheckpointError
+from senet_tf1.errors import CheckpointError, first_line
 from senet_tf1.models.original_names import ORIGINALS, original_names
 
 NEWEST_KEPT = 5
@@ -68,7 +68,7 @@ def save(saver: tf.train.Saver, session: tf.Session, directory: str, step: int) 
     except (tf.errors.OpError, OSError) as error:
         raise CheckpointError(
             "can't save a checkpoint in %s: %s. Make room or make it writable, then start again with the same "
-            "command; the run goes on from the last checkpoint." % (directory, _first_line(error))
+            "command; the run goes on from the last checkpoint." % (directory, first_line(error))
         ) from error
 
 
@@ -106,7 +106,7 @@ def restore_newest(
             saver.restore(session, path)
             return step
         except _DAMAGED as error:
-            report("WARNING: checkpoint %s can't be read and is passed over: %s" % (path, _first_line(error)))
+            report("WARNING: checkpoint %s can't be read and is passed over: %s" % (path, first_line(error)))
     if present:
         raise CheckpointError(
             "none of the %d checkpoints in %s can be read. Move the directory away to start anew."
@@ -122,7 +122,7 @@ def restore(saver: tf.train.Saver, session: tf.Session, path: str) -> None:
     try:
         saver.restore(session, path)
     except _DAMAGED as error:
-        raise CheckpointError("checkpoint %s can't be restored: %s" % (path, _first_line(error))) from error
+        raise CheckpointError("checkpoint %s can't be restored: %s" % (path, first_line(error))) from error
 
 
 def initial_values(
@@ -181,7 +181,7 @@ def read(path: str) -> Dict[str, np.ndarray]:
         reader = tf.train.NewCheckpointReader(path)
         return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise CheckpointError("checkpoint %s can't be read: %s" % (path, _first_line(error))) from error
+        raise CheckpointError("checkpoint %s can't be read: %s" % (path, first_line(error))) from error
 
 
 def from_original(arch: str, original: Dict[str, np.ndarray], **options) -> Dict[str, np.ndarray]:
@@ -247,7 +247,3 @@ def _remove(path: str) -> None:
             os.unlink(path)
     except FileNotFoundError:
         pass  # another process was faster; gone is what was wanted
-
-
-def _first_line(error: BaseException) -> str:
-    return str(getattr(error, "message", error)).strip().splitlines()[0][:300]

@@ -14,7 +14,7 @@ import numpy as np
 from senet_tf1 import collectives, heartbeat
 from senet_tf1.compat import tf
 from senet_tf1.config import Config
-from senet_tf1.errors import ConfigError, WorkerError
+from senet_tf1.errors import ConfigError, WorkerError, first_line
 
 _JOBS = ("chief", "worker")
 _RETRY_SECONDS = 0.2
@@ -139,7 +139,7 @@ class Workers:
         """The error of a step that failed because of another worker; waits for the heartbeat, which ends the process
         if it finds out who it was."""
         self._pulse.wait_for_verdict()
-        return WorkerError("a step failed: %s" % str(error.message).splitlines()[0][:300])
+        return WorkerError("a step failed: %s" % first_line(error))
 
     def _meet(self, config: Config, deadline: float) -> "heartbeat.Pulse":
         """Tells everybody the chief's heartbeat address, and compares settings."""
@@ -158,7 +158,7 @@ class Workers:
                 except tf.errors.OpError as error:
                     raise WorkerError(
                         "the workers can't talk to each other within --startup_timeout=%s s: %s. Is a worker's port "
-                        "held by something else?" % (config.startup_timeout, str(error.message).splitlines()[0][:300])
+                        "held by something else?" % (config.startup_timeout, first_line(error))
                     ) from error
         others = [cluster.name(index) for index in range(len(found)) if found[index, 2] != found[0, 2]]
         if others:

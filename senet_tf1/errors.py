@@ -31,3 +31,8 @@ class NumericsError(SenetError):
 
 class WorkerError(SenetError):
     """A worker that is missing, was lost, or broke a step."""
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in short: TensorFlow's messages go on with the graph and the stack."""
+    return str(getattr(error, "message", error)).strip().splitlines()[0][:300]
